@@ -1,0 +1,292 @@
+//! Answers: `Begin`, then items, then `End`; or a failure at any point.
+//!
+//! **Invariant:** without `End` an answer is incomplete, whatever was read of it. [`Answer`] checks the order, the kind
+//! of the items and their count.
+
+use serde::{Deserialize, Serialize};
+
+use crate::call::{Call, CallId};
+use crate::error::{CallError, ErrorKind, Stage};
+use crate::handshake::ApiLevel;
+use crate::record::{Journalist, Listed, Reply, Source, Submission};
+use crate::value::{Bounded, JournalistId, PersonName, Timestamp, Token};
+
+/// The most records in one message.
+pub const MAX_BATCH: usize = 512;
+
+/// A batch of records of one list.
+pub type Batch<T> = Bounded<Listed<T>, MAX_BATCH>;
+
+/// What the proxy sends after the handshake.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FromProxy {
+    /// Which call it answers.
+    pub id: CallId,
+    /// A part of the answer.
+    pub part: Part,
+}
+
+/// A part of an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// The answer begins: the server has accepted the call.
+    Begin,
+    /// Some of its items.
+    Items(Items),
+    /// The answer is complete.
+    End {
+        /// How many items it had.
+        count: u32,
+    },
+    /// The call failed; nothing more comes.
+    Failed(CallError),
+}
+
+/// Items of an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Items {
+    /// The answer to a health call: one item.
+    Health(Health),
+    /// The answer to a login: one item.
+    SignedIn(SignedIn),
+    /// Some journalists.
+    Users(Batch<Journalist>),
+    /// Some sources.
+    Sources(Batch<Source>),
+    /// Some submissions.
+    Submissions(Batch<Submission>),
+    /// Some replies.
+    Replies(Batch<Reply>),
+}
+
+impl Items {
+    /// How many they are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Health(_) | Self::SignedIn(_) => 1,
+            Self::Users(batch) => batch.as_slice().len(),
+            Self::Sources(batch) => batch.as_slice().len(),
+            Self::Submissions(batch) => batch.as_slice().len(),
+            Self::Replies(batch) => batch.as_slice().len(),
+        }
+    }
+
+    fn kind(&self) -> ItemKind {
+        match self {
+            Self::Health(_) => ItemKind::Health,
+            Self::SignedIn(_) => ItemKind::SignedIn,
+            Self::Users(_) => ItemKind::Users,
+            Self::Sources(_) => ItemKind::Sources,
+            Self::Submissions(_) => ItemKind::Submissions,
+            Self::Replies(_) => ItemKind::Replies,
+        }
+    }
+}
+
+/// How the proxy is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Whether the proxy reaches the server through Tor.
+    pub tor: bool,
+    /// The newest version of the Journalist API that this proxy speaks.
+    pub speaks: ApiLevel,
+    /// The last contact with the server within this qrexec call.
+    pub contact: ServerContact,
+}
+
+/// The proxy's last contact with the server, within one qrexec call: the proxy keeps nothing beyond it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ServerContact {
+    /// Nothing was asked yet.
+    NoneYet,
+    /// The server answered, whatever it said.
+    Answered {
+        /// How long ago, in milliseconds.
+        ago_ms: u64,
+    },
+    /// The server did not answer.
+    Failed {
+        /// How.
+        kind: ErrorKind,
+        /// Where.
+        stage: Stage,
+        /// How long ago, in milliseconds.
+        ago_ms: u64,
+    },
+}
+
+/// A login succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedIn {
+    /// The session's token.
+    pub token: Token,
+    /// Who signed in.
+    pub journalist: JournalistId,
+    /// The first name, if the account has one.
+    pub first_name: Option<PersonName>,
+    /// The last name, if the account has one.
+    pub last_name: Option<PersonName>,
+    /// When the session was said to expire. Only a hint: the server prolongs sessions that are used.
+    pub expires: Timestamp,
+    /// What the server speaks; to be repeated in every later handshake.
+    pub api_level: ApiLevel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ItemKind {
+    Health,
+    SignedIn,
+    Users,
+    Sources,
+    Submissions,
+    Replies,
+}
+
+/// How an answer's form allows its number of items to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// No items.
+    Empty,
+    /// Exactly one.
+    One(ItemKind),
+    /// Any number.
+    List(ItemKind),
+}
+
+/// Checks the parts of one answer as they come.
+#[derive(Debug)]
+pub struct Answer {
+    form: Form,
+    begun: bool,
+    ended: bool,
+    seen: u32,
+}
+
+/// An answer is not built as answers are. The proxy is at fault, and nothing of the answer may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// A second `Begin`, items or `End` before `Begin`, or anything after the end.
+    #[error("a part of the answer came out of order")]
+    OutOfOrder,
+    /// Items of another kind than the call asks for.
+    #[error("the answer holds items of another kind than the call asks for")]
+    WrongKind,
+    /// `End` counts other than what came.
+    #[error("the answer ended with {announced} items announced and {seen} received")]
+    WrongCount {
+        /// What `End` says.
+        announced: u32,
+        /// What came.
+        seen: u32,
+    },
+}
+
+impl Answer {
+    /// Expects the answer to `call`.
+    #[must_use]
+    pub fn to(call: &Call) -> Self {
+        let form = match call {
+            Call::Health => Form::One(ItemKind::Health),
+            Call::Login { .. } => Form::One(ItemKind::SignedIn),
+            Call::Logout { .. } => Form::Empty,
+            Call::GetUsers { .. } => Form::List(ItemKind::Users),
+            Call::GetSources { .. } => Form::List(ItemKind::Sources),
+            Call::GetSubmissions { .. } => Form::List(ItemKind::Submissions),
+            Call::GetAllReplies { .. } => Form::List(ItemKind::Replies),
+        };
+        Self { form, begun: false, ended: false, seen: 0 }
+    }
+
+    /// Checks the next part.
+    ///
+    /// # Errors
+    /// [`AnswerError`] when the part may not come here.
+    pub fn accept(&mut self, part: &Part) -> Result<(), AnswerError> {
+        if self.ended {
+            return Err(AnswerError::OutOfOrder);
+        }
+        match part {
+            Part::Begin if !self.begun => self.begun = true,
+            Part::Items(items) if self.begun => {
+                let (Form::One(kind) | Form::List(kind)) = self.form else {
+                    return Err(AnswerError::WrongKind);
+                };
+                if items.kind() != kind {
+                    return Err(AnswerError::WrongKind);
+                }
+                self.seen = self.seen.saturating_add(u32::try_from(items.count()).unwrap_or(u32::MAX));
+            }
+            Part::End { count } if self.begun => {
+                let complete = match self.form {
+                    Form::Empty => self.seen == 0,
+                    Form::One(_) => self.seen == 1,
+                    Form::List(_) => true,
+                };
+                if *count != self.seen || !complete {
+                    return Err(AnswerError::WrongCount { announced: *count, seen: self.seen });
+                }
+                self.ended = true;
+            }
+            Part::Failed(_) => self.ended = true,
+            Part::Begin | Part::Items(_) | Part::End { .. } => return Err(AnswerError::OutOfOrder),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources_answer() -> Answer {
+        Answer::to(&Call::GetSources { token: Token::try_new("t").unwrap() })
+    }
+
+    fn no_sources() -> Part {
+        Part::Items(Items::Sources(Batch::default()))
+    }
+
+    #[test]
+    fn an_empty_list_is_begin_and_end() {
+        let mut answer = sources_answer();
+        answer.accept(&Part::Begin).unwrap();
+        answer.accept(&Part::End { count: 0 }).unwrap();
+        assert_eq!(answer.accept(&Part::Begin), Err(AnswerError::OutOfOrder));
+    }
+
+    #[test]
+    fn parts_out_of_order_are_refused() {
+        for first in [no_sources(), Part::End { count: 0 }] {
+            assert_eq!(sources_answer().accept(&first), Err(AnswerError::OutOfOrder));
+        }
+        let mut answer = sources_answer();
+        answer.accept(&Part::Begin).unwrap();
+        assert_eq!(answer.accept(&Part::Begin), Err(AnswerError::OutOfOrder));
+    }
+
+    #[test]
+    fn another_kind_or_count_is_refused() {
+        let mut answer = sources_answer();
+        answer.accept(&Part::Begin).unwrap();
+        assert_eq!(answer.accept(&Part::Items(Items::Replies(Batch::default()))), Err(AnswerError::WrongKind));
+        assert_eq!(answer.accept(&Part::End { count: 1 }), Err(AnswerError::WrongCount { announced: 1, seen: 0 }));
+
+        let mut health = Answer::to(&Call::Health);
+        health.accept(&Part::Begin).unwrap();
+        assert_eq!(health.accept(&Part::End { count: 0 }), Err(AnswerError::WrongCount { announced: 0, seen: 0 }));
+
+        let mut logout = Answer::to(&Call::Logout { token: Token::try_new("t").unwrap() });
+        logout.accept(&Part::Begin).unwrap();
+        assert_eq!(logout.accept(&no_sources()), Err(AnswerError::WrongKind));
+        logout.accept(&Part::End { count: 0 }).unwrap();
+    }
+
+    #[test]
+    fn a_failure_may_come_at_any_point_and_is_the_last() {
+        let failed = Part::Failed(CallError::new(ErrorKind::Server, Stage::Body, crate::error::Retry::Now));
+        let mut answer = sources_answer();
+        answer.accept(&failed).unwrap();
+        assert_eq!(answer.accept(&failed), Err(AnswerError::OutOfOrder));
+    }
+}

@@ -1,0 +1,194 @@
+//! Frames: a little-endian `u32` length, then that many bytes.
+//!
+//! The decoder does no I/O: it is fed what arrived and gives back whole frames.
+//!
+//! **Invariant:** the decoder holds at most one frame and what was fed beyond it; it never reserves room for a length
+//! that has not arrived.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::codec::{self, DecodeError, EncodeError};
+
+/// The largest frame's payload, in bytes.
+pub const MAX_FRAME: usize = 256 * 1024;
+
+const HEADER: usize = 4;
+
+/// A frame could not be built or read. After a read error the stream is lost: where the next frame starts is unknown.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The peer announced a frame over the cap.
+    #[error("a frame of {length} bytes is over the cap of {cap}")]
+    TooLarge {
+        /// The announced length.
+        length: usize,
+        /// The cap.
+        cap: usize,
+    },
+    /// The stream ended inside a frame.
+    #[error("the stream ended inside a frame")]
+    Truncated,
+    /// The frame's payload is no valid message.
+    #[error("a frame does not hold a valid message")]
+    Decode(#[from] DecodeError),
+    /// The message could not be encoded.
+    #[error("a message could not be put into a frame")]
+    Encode(#[from] EncodeError),
+    /// An earlier error already ended this stream.
+    #[error("the stream is unusable after an earlier error")]
+    Poisoned,
+}
+
+/// Encodes `message` as one frame.
+///
+/// # Errors
+/// [`FrameError::TooLarge`] when it is over [`MAX_FRAME`], [`FrameError::Encode`] when it cannot be encoded.
+pub fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
+    frame_bytes(&codec::encode(message)?)
+}
+
+/// Puts `payload` into one frame.
+///
+/// # Errors
+/// [`FrameError::TooLarge`] when it is over [`MAX_FRAME`].
+pub fn frame_bytes(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
+    let too_large = FrameError::TooLarge { length: payload.len(), cap: MAX_FRAME };
+    if payload.len() > MAX_FRAME {
+        return Err(too_large);
+    }
+    let length = u32::try_from(payload.len()).map_err(|_| too_large)?;
+    let mut frame = Vec::with_capacity(HEADER + payload.len());
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.extend_from_slice(payload);
+    Ok(frame)
+}
+
+/// Takes a stream apart into frames.
+#[derive(Debug, Default)]
+pub struct FrameDecoder {
+    buffer: Vec<u8>,
+    /// How many bytes at the buffer's start were given out already.
+    consumed: usize,
+    poisoned: bool,
+}
+
+impl FrameDecoder {
+    /// A decoder at the start of a stream.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes over bytes that arrived.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.consumed > 0 {
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next message, or `None` while it is incomplete.
+    ///
+    /// # Errors
+    /// [`FrameError::TooLarge`] as soon as the length has arrived, [`FrameError::Decode`] when the payload is no `T`;
+    /// [`FrameError::Poisoned`] ever after.
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+        let Some(payload) = self.next_payload()? else {
+            return Ok(None);
+        };
+        match codec::decode_exact(payload) {
+            Ok(message) => Ok(Some(message)),
+            Err(error) => {
+                self.poisoned = true;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The next frame's payload, or `None` while it is incomplete.
+    ///
+    /// # Errors
+    /// As [`Self::next_message`], without decoding.
+    pub fn next_payload(&mut self) -> Result<Option<&[u8]>, FrameError> {
+        if self.poisoned {
+            return Err(FrameError::Poisoned);
+        }
+        let waiting = self.buffer.get(self.consumed..).unwrap_or_default();
+        let Some((header, rest)) = waiting.split_first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let length = usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX);
+        if length > MAX_FRAME {
+            self.poisoned = true;
+            return Err(FrameError::TooLarge { length, cap: MAX_FRAME });
+        }
+        let Some(payload) = rest.get(..length) else {
+            return Ok(None);
+        };
+        self.consumed += HEADER + length;
+        Ok(Some(payload))
+    }
+
+    /// Says whether the stream may end here.
+    ///
+    /// # Errors
+    /// [`FrameError::Truncated`] when a frame has begun and is not complete.
+    pub fn finish(&self) -> Result<(), FrameError> {
+        if self.buffer.len() > self.consumed { Err(FrameError::Truncated) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_a_claimed_length_over_the_cap_before_it_arrives() {
+        let mut decoder = FrameDecoder::new();
+        decoder.feed(&u32::MAX.to_le_bytes());
+        assert!(matches!(decoder.next_payload(), Err(FrameError::TooLarge { .. })));
+        assert!(matches!(decoder.next_payload(), Err(FrameError::Poisoned)));
+        assert!(decoder.buffer.capacity() < 64);
+    }
+
+    #[test]
+    fn a_claimed_length_reserves_nothing() {
+        let mut decoder = FrameDecoder::new();
+        decoder.feed(&u32::try_from(MAX_FRAME).unwrap().to_le_bytes());
+        assert!(decoder.next_payload().unwrap().is_none());
+        assert!(decoder.buffer.capacity() < 64);
+        assert!(matches!(decoder.finish(), Err(FrameError::Truncated)));
+    }
+
+    #[test]
+    fn gives_back_frames_however_they_are_cut() {
+        let mut stream = frame_bytes(b"one").unwrap();
+        stream.extend(frame_bytes(b"").unwrap());
+        stream.extend(frame_bytes(&[7; 1000]).unwrap());
+        for cut in 0..=stream.len() {
+            let mut decoder = FrameDecoder::new();
+            let mut frames = Vec::new();
+            let (head, tail) = stream.split_at(cut);
+            for part in [head, tail] {
+                decoder.feed(part);
+                while let Some(payload) = decoder.next_payload().unwrap() {
+                    frames.push(payload.to_vec());
+                }
+            }
+            assert_eq!(frames, [b"one".to_vec(), Vec::new(), vec![7; 1000]], "cut at {cut}");
+            assert!(decoder.finish().is_ok());
+        }
+    }
+
+    #[test]
+    fn trailing_bytes_in_a_frame_are_refused() {
+        let mut decoder = FrameDecoder::new();
+        let mut payload = codec::encode(&5_u8).unwrap();
+        payload.push(0);
+        decoder.feed(&frame_bytes(&payload).unwrap());
+        assert!(matches!(decoder.next_message::<u8>(), Err(FrameError::Decode(DecodeError::Trailing { extra: 1 }))));
+        assert!(matches!(decoder.next_message::<u8>(), Err(FrameError::Poisoned)));
+    }
+}

@@ -1,0 +1,213 @@
+//! Checked texts, and bounded lists.
+//!
+//! Texts that a person may see keep their letters as they came. Making them safe for a terminal is the work of whoever
+//! prints them; here only what no honest server sends is refused.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Problem, ValueError, checked_text};
+
+/// The longest name of any kind, in bytes of UTF-8: as long as one path component may be.
+const MAX_NAME: usize = 255;
+/// The longest armored key, in bytes. A source's RSA 4096 key has about 4,400.
+const MAX_KEY: usize = 64 * 1024;
+const MAX_DETAIL: usize = 200;
+const MAX_VERSION: usize = 64;
+const KEY_HEADER: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
+
+checked_text! {
+    /// The name that the server gives a source, shown instead of one: 1 to 255 bytes, not blank, no control characters.
+    Designation, "a designation", check_name
+}
+checked_text! {
+    /// A journalist's login name: 1 to 255 bytes, not blank, no control characters.
+    Username, "a user name", check_name
+}
+checked_text! {
+    /// A journalist's first or last name: 1 to 255 bytes, not blank, no control characters.
+    PersonName, "a person's name", check_name
+}
+checked_text! {
+    /// The file name under which the server lists an item: 1 to 255 bytes, one path component (no `/`, not `.` or `..`),
+    /// no control characters. Only ever shown and never part of a path here.
+    Filename, "a file name", check_filename
+}
+checked_text! {
+    /// The fingerprint of an OpenPGP key: 40 (version 4) or 64 (version 6) hexadecimal digits, upper case.
+    Fingerprint, "a fingerprint", check_fingerprint
+}
+checked_text! {
+    /// An OpenPGP public key in ASCII armor, unchecked but for its header line: at most 65,536 bytes, no NUL.
+    ArmoredKey, "an armored key", check_armored_key
+}
+checked_text! {
+    /// A record's version as version 2 of the Journalist API gives it: 64 lower-case hexadecimal digits.
+    ServerVersion, "a record's version", check_server_version
+}
+checked_text! {
+    /// A human-readable addition to an error: 1 to 200 bytes, no control characters. Written by this project's own code
+    /// from fixed words and numbers: it never holds a secret, a header, an address or a text of the server.
+    Detail, "a detail", check_detail
+}
+checked_text! {
+    /// The version of a program: 1 to 64 visible ASCII characters.
+    SoftwareVersion, "a program's version", check_software_version
+}
+checked_text! {
+    /// The name of a setting, such as `SD_PROXY_ORIGIN`: 1 to 64 upper-case letters, digits and `_`.
+    SettingName, "a setting's name", check_setting_name
+}
+
+fn check_length(text: &str, max: usize) -> Result<(), Problem> {
+    match text.len() {
+        0 => Err(Problem::Empty),
+        length if length > max => Err(Problem::TooLong { max, unit: "bytes" }),
+        _ => Ok(()),
+    }
+}
+
+fn check_printable(text: &str, max: usize) -> Result<(), Problem> {
+    check_length(text, max)?;
+    if text.chars().any(char::is_control) { Err(Problem::Malformed) } else { Ok(()) }
+}
+
+fn check_name(text: &str) -> Result<(), Problem> {
+    check_printable(text, MAX_NAME)?;
+    if text.trim().is_empty() { Err(Problem::Empty) } else { Ok(()) }
+}
+
+fn check_filename(text: &str) -> Result<(), Problem> {
+    check_name(text)?;
+    if text.contains('/') || text == "." || text == ".." { Err(Problem::Malformed) } else { Ok(()) }
+}
+
+fn check_fingerprint(text: &str) -> Result<(), Problem> {
+    let upper_hex = text.bytes().all(|byte| byte.is_ascii_digit() || (b'A'..=b'F').contains(&byte));
+    if matches!(text.len(), 40 | 64) && upper_hex { Ok(()) } else { Err(Problem::Malformed) }
+}
+
+fn check_armored_key(text: &str) -> Result<(), Problem> {
+    check_length(text, MAX_KEY)?;
+    if text.starts_with(KEY_HEADER) && !text.contains('\0') { Ok(()) } else { Err(Problem::Malformed) }
+}
+
+fn check_server_version(text: &str) -> Result<(), Problem> {
+    let lower_hex = text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    if text.len() == 64 && lower_hex { Ok(()) } else { Err(Problem::Malformed) }
+}
+
+fn check_detail(text: &str) -> Result<(), Problem> {
+    check_printable(text, MAX_DETAIL)
+}
+
+fn check_software_version(text: &str) -> Result<(), Problem> {
+    check_length(text, MAX_VERSION)?;
+    if text.bytes().all(|byte| byte.is_ascii_graphic()) { Ok(()) } else { Err(Problem::Malformed) }
+}
+
+fn check_setting_name(text: &str) -> Result<(), Problem> {
+    check_length(text, MAX_VERSION)?;
+    let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    if text.bytes().all(plain) { Ok(()) } else { Err(Problem::Malformed) }
+}
+
+impl Detail {
+    /// Builds a detail from text that this program wrote: control characters are dropped and what is too long is cut.
+    /// `None` when nothing is left.
+    #[must_use]
+    pub fn from_own_text(text: &str) -> Option<Self> {
+        let mut kept = String::new();
+        for character in text.chars().filter(|character| !character.is_control()) {
+            if kept.len() + character.len_utf8() > MAX_DETAIL {
+                break;
+            }
+            kept.push(character);
+        }
+        Self::try_new(kept).ok()
+    }
+}
+
+/// A list of at most `MAX` entries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<T>", bound(deserialize = "T: Deserialize<'de>"))]
+pub struct Bounded<T, const MAX: usize>(Vec<T>);
+
+impl<T, const MAX: usize> Bounded<T, MAX> {
+    /// Checks that `entries` are at most `MAX`.
+    ///
+    /// # Errors
+    /// [`ValueError`] when there are more.
+    pub fn try_new(entries: Vec<T>) -> Result<Self, ValueError> {
+        if entries.len() <= MAX {
+            Ok(Self(entries))
+        } else {
+            Err(ValueError { what: "a list", problem: Problem::TooLong { max: MAX, unit: "entries" } })
+        }
+    }
+
+    /// The entries.
+    #[must_use]
+    pub fn as_slice(&self) -> &[T] {
+        &self.0
+    }
+
+    /// The entries, taken out.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<T> {
+        self.0
+    }
+}
+
+impl<T, const MAX: usize> Default for Bounded<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T, const MAX: usize> TryFrom<Vec<T>> for Bounded<T, MAX> {
+    type Error = ValueError;
+
+    fn try_from(entries: Vec<T>) -> Result<Self, ValueError> {
+        Self::try_new(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_their_letters_and_refuse_what_no_server_sends() {
+        assert_eq!(Designation::try_new("ünübertroffen كلمة").unwrap().as_str(), "ünübertroffen كلمة");
+        for text in ["", "   ", "a\0b", "a\nb", "\u{1b}[2J", &"x".repeat(256)] {
+            assert!(Designation::try_new(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_name_is_one_component() {
+        assert!(Filename::try_new("1-dark_horse-msg.gpg").is_ok());
+        for text in ["", ".", "..", "../../.config/autostart/x.desktop", "/home/user/x", "1-a\0b", "1-a\nb"] {
+            assert!(Filename::try_new(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_secret_key_is_no_public_key() {
+        assert!(ArmoredKey::try_new("-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nxxx").is_err());
+        assert!(ArmoredKey::try_new(format!("{KEY_HEADER}\n\nxxx")).is_ok());
+    }
+
+    #[test]
+    fn a_detail_from_own_text_is_cut_at_a_character() {
+        let long = "ä".repeat(MAX_DETAIL);
+        assert_eq!(Detail::from_own_text(&long).unwrap().as_str().len(), MAX_DETAIL);
+        assert_eq!(Detail::from_own_text("\n"), None);
+    }
+
+    #[test]
+    fn a_bounded_list_refuses_one_more() {
+        assert!(Bounded::<u8, 2>::try_new(vec![1, 2]).is_ok());
+        assert!(Bounded::<u8, 2>::try_new(vec![1, 2, 3]).is_err());
+    }
+}

@@ -1,0 +1,371 @@
+//! The bytes on the wire: golden vectors both ways, and properties of the codec.
+//!
+//! `vectors/v1.txt` holds the encoding of a value of every variant. A change of it is a change of the protocol's version.
+//! `SPLITDROP_BLESS=1` writes the file anew.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Write as _};
+use std::path::Path;
+
+use proptest::prelude::*;
+use protocol::answer::Part;
+use protocol::codec::{decode_exact, encode};
+use protocol::frame::{FrameDecoder, encode_frame};
+use protocol::handshake::{decode_hello, decode_welcome, encode_hello, encode_welcome, mismatch_answer};
+use protocol::value::*;
+use protocol::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+const UUID: &str = "6f6d21bc-7f5e-4d0e-9a3c-0d9ab2a3c001";
+const KEY: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nxjMEZ\n-----END PGP PUBLIC KEY BLOCK-----\n";
+
+fn token() -> Token {
+    Token::try_new("token").unwrap()
+}
+
+fn source() -> Source {
+    Source {
+        id: UUID.parse().unwrap(),
+        designation: Designation::try_new("verschwiegene Möwe").unwrap(),
+        starred: true,
+        last_updated: Timestamp::try_new(1_729_785_077_123_456).unwrap(),
+        interactions: OrderNumber::try_new(4).unwrap(),
+        key: Some(SourceKey {
+            armored: ArmoredKey::try_new(KEY).unwrap(),
+            fingerprint: Fingerprint::try_new("0123456789ABCDEF0123456789ABCDEF01234567").unwrap(),
+        }),
+        version: None,
+    }
+}
+
+fn submission() -> Submission {
+    Submission {
+        id: UUID.to_uppercase().parse().unwrap(),
+        source: UUID.parse().unwrap(),
+        kind: SubmissionKind::File,
+        order: OrderNumber::MAX,
+        filename: Some(Filename::try_new("2-verschwiegene_Möwe-doc.gz.gpg").unwrap()),
+        size: Size::try_new(300).unwrap(),
+        read: true,
+        seen_by: Bounded::try_new(vec![UUID.parse().unwrap()]).unwrap(),
+        version: Some(ServerVersion::try_new("ab".repeat(32)).unwrap()),
+    }
+}
+
+fn reply() -> Reply {
+    Reply {
+        id: UUID.parse().unwrap(),
+        source: UUID.parse().unwrap(),
+        author: UUID.parse().unwrap(),
+        order: OrderNumber::try_new(3).unwrap(),
+        filename: None,
+        size: Size::try_new(0).unwrap(),
+        deleted_by_source: false,
+        seen_by: Bounded::default(),
+        version: None,
+    }
+}
+
+fn journalist() -> Journalist {
+    Journalist {
+        id: UUID.parse().unwrap(),
+        username: Username::try_new("mara").unwrap(),
+        first_name: Some(PersonName::try_new("Mára").unwrap()),
+        last_name: None,
+        version: None,
+    }
+}
+
+fn calls() -> Vec<(&'static str, Call)> {
+    vec![
+        ("health", Call::Health),
+        (
+            "login",
+            Call::Login {
+                username: Username::try_new("mara").unwrap(),
+                passphrase: Passphrase::try_new("a passphrase of words").unwrap(),
+                one_time_code: OneTimeCode::try_new("012345").unwrap(),
+            },
+        ),
+        ("logout", Call::Logout { token: token() }),
+        ("get_users", Call::GetUsers { token: token() }),
+        ("get_sources", Call::GetSources { token: token() }),
+        ("get_submissions", Call::GetSubmissions { token: token(), source: None }),
+        ("get_submissions_of_one", Call::GetSubmissions { token: token(), source: Some(UUID.parse().unwrap()) }),
+        ("get_all_replies", Call::GetAllReplies { token: token() }),
+    ]
+}
+
+fn to_proxy() -> Vec<(String, ToProxy)> {
+    let deadline = Deadline::try_from(30_000).unwrap();
+    let mut messages: Vec<_> = calls()
+        .into_iter()
+        .map(|(name, call)| (format!("call/{name}"), ToProxy::Call(Request { id: CallId(1), deadline, call })))
+        .collect();
+    messages.push(("cancel".to_owned(), ToProxy::Cancel(CallId(70_000))));
+    messages
+}
+
+fn parts() -> Vec<(String, Part)> {
+    fn batch<T: protocol::record::Record>(record: T) -> Bounded<Listed<T>, { protocol::answer::MAX_BATCH }> {
+        let unreadable = |id| Listed::Unreadable(Unreadable { id, field: Field::Order });
+        Bounded::try_new(vec![unreadable(Some(record.id())), unreadable(None), Listed::Readable(record)]).unwrap()
+    }
+    let signed_in = SignedIn {
+        token: token(),
+        journalist: UUID.parse().unwrap(),
+        first_name: None,
+        last_name: Some(PersonName::try_new("Óskar").unwrap()),
+        expires: Timestamp::MAX,
+        api_level: ApiLevel::V2,
+    };
+    let contacts = [
+        ("none", ServerContact::NoneYet),
+        ("answered", ServerContact::Answered { ago_ms: 5 }),
+        ("failed", ServerContact::Failed { kind: ErrorKind::Timeout, stage: Stage::Route, ago_ms: u64::MAX }),
+    ];
+    let mut parts: Vec<_> = contacts
+        .into_iter()
+        .map(|(name, contact)| {
+            let health = Health { tor: true, speaks: ApiLevel::V1, contact };
+            (format!("health/{name}"), Part::Items(Items::Health(health)))
+        })
+        .collect();
+    parts.extend(
+        [
+            ("begin", Part::Begin),
+            ("signed_in", Part::Items(Items::SignedIn(signed_in))),
+            ("users", Part::Items(Items::Users(batch(journalist())))),
+            ("sources", Part::Items(Items::Sources(batch(source())))),
+            ("submissions", Part::Items(Items::Submissions(batch(submission())))),
+            ("replies", Part::Items(Items::Replies(batch(reply())))),
+            ("end", Part::End { count: 1_000 }),
+        ]
+        .map(|(name, part)| (name.to_owned(), part)),
+    );
+    let retries = [Retry::Now, Retry::Later { wait_ms: Some(1_000) }, Retry::WhenUserActs, Retry::Never];
+    let stages =
+        [Stage::Admission, Stage::Socks, Stage::Route, Stage::Connect, Stage::FirstByte, Stage::Body, Stage::Parse];
+    for (at, kind) in ErrorKind::ALL.into_iter().enumerate() {
+        let error = CallError::new(kind, stages[at % stages.len()], retries[at % retries.len()]);
+        let error = if at % 2 == 0 { error } else { error.with_detail("HTTP 500") };
+        parts.push((format!("failed/{}", kind.name()), Part::Failed(error)));
+    }
+    parts
+}
+
+fn hellos() -> Vec<(&'static str, Hello)> {
+    let hello = |scope, api_level| Hello {
+        scope,
+        limits: Limits::OURS,
+        api_level,
+        software: SoftwareVersion::try_new("0.1.0").unwrap(),
+    };
+    vec![("session", hello(Scope::Session, None)), ("metadata", hello(Scope::Metadata, Some(ApiLevel::V1)))]
+}
+
+fn welcomes() -> Vec<(&'static str, Welcome)> {
+    let setting = || SettingName::try_new("SD_PROXY_ORIGIN").unwrap();
+    vec![
+        (
+            "ready",
+            Welcome::Ready {
+                scope: Scope::Metadata,
+                limits: Limits::OURS,
+                software: SoftwareVersion::try_new("0.1.0").unwrap(),
+            },
+        ),
+        ("scope", Welcome::Refused(Refusal::Scope { started: Scope::Session })),
+        ("missing", Welcome::Refused(Refusal::SettingMissing(setting()))),
+        ("invalid", Welcome::Refused(Refusal::SettingInvalid(setting()))),
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    assert!(text.len().is_multiple_of(2));
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+/// Encodes the value under its name, after checking that its recorded bytes decode to it.
+fn pin<T>(recorded: &BTreeMap<String, Vec<u8>>, now: &mut BTreeMap<String, Vec<u8>>, name: String, value: &T)
+where
+    T: Serialize + DeserializeOwned + PartialEq + Debug,
+{
+    if let Some(bytes) = recorded.get(&name) {
+        assert_eq!(&decode_exact::<T>(bytes).unwrap(), value, "{name}: the recorded bytes decode to something else");
+    }
+    now.insert(name, encode(value).unwrap());
+}
+
+#[test]
+fn golden_vectors_hold_both_ways() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors/v1.txt");
+    let bless = std::env::var_os("SPLITDROP_BLESS").is_some();
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let mut recorded: BTreeMap<String, Vec<u8>> = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(|line| line.split_once(' ').map(|(name, bytes)| (name.to_owned(), unhex(bytes))).unwrap())
+        .collect();
+    if bless {
+        recorded.clear();
+    }
+    let mut now = BTreeMap::new();
+    for (name, message) in to_proxy() {
+        pin(&recorded, &mut now, format!("to_proxy/{name}"), &message);
+    }
+    for (name, part) in parts() {
+        pin(&recorded, &mut now, format!("from_proxy/{name}"), &FromProxy { id: CallId(1), part });
+    }
+    for (name, hello) in hellos() {
+        let name = format!("hello/{name}");
+        if let Some(bytes) = recorded.get(&name) {
+            assert_eq!(decode_hello(bytes).unwrap(), hello, "{name}");
+        }
+        now.insert(name, encode_hello(&hello).unwrap());
+    }
+    for (name, welcome) in welcomes() {
+        let name = format!("welcome/{name}");
+        if let Some(bytes) = recorded.get(&name) {
+            assert_eq!(decode_welcome(bytes).unwrap(), welcome, "{name}");
+        }
+        now.insert(name, encode_welcome(&welcome).unwrap());
+    }
+    now.insert("welcome/mismatch".to_owned(), mismatch_answer());
+    now.insert("frame/cancel".to_owned(), encode_frame(&ToProxy::Cancel(CallId(1))).unwrap());
+
+    if bless {
+        let mut text = String::from(
+            "# Splitdrop's protocol, version 1: a name, then the bytes in hexadecimal. See docs/PROTOCOL.md.\n",
+        );
+        for (name, bytes) in &now {
+            writeln!(text, "{name} {}", hex(bytes)).unwrap();
+        }
+        std::fs::write(&path, text).unwrap();
+        return;
+    }
+    assert_eq!(recorded, now, "the encoding has changed: a new version of the protocol?");
+}
+
+#[test]
+fn every_cut_of_a_message_is_refused() {
+    for (name, part) in parts() {
+        let bytes = encode(&FromProxy { id: CallId(9), part }).unwrap();
+        for end in 0..bytes.len() {
+            assert!(decode_exact::<FromProxy>(&bytes[..end]).is_err(), "{name} cut at {end}");
+        }
+    }
+    for (name, message) in to_proxy() {
+        let bytes = encode(&message).unwrap();
+        for end in 0..bytes.len() {
+            assert!(decode_exact::<ToProxy>(&bytes[..end]).is_err(), "{name} cut at {end}");
+        }
+    }
+}
+
+#[test]
+fn a_call_without_a_deadline_is_refused() {
+    for ms in [0, Deadline::MAX_MS + 1] {
+        let mut bytes = vec![0, 1];
+        bytes.extend(encode(&ms).unwrap());
+        bytes.push(0);
+        assert!(decode_exact::<ToProxy>(&bytes).is_err(), "{ms} ms");
+    }
+    assert!(decode_exact::<ToProxy>(&[0, 1, 1, 0]).is_ok());
+}
+
+#[test]
+fn a_huge_list_of_small_entries_is_refused() {
+    // 80,000 unreadable marks of three bytes each fit a frame, and are far over the batch's cap.
+    let marks = vec![Listed::<Reply>::Unreadable(Unreadable { id: None, field: Field::Record }); 80_000];
+    let mut bytes = vec![1, 1, 5];
+    bytes.extend(encode(&marks).unwrap());
+    assert!(bytes.len() < protocol::frame::MAX_FRAME);
+    assert!(decode_exact::<FromProxy>(&bytes).is_err());
+}
+
+fn uuid_text() -> impl Strategy<Value = String> {
+    "[0-9a-fA-F]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-fA-F]{12}"
+}
+
+fn arbitrary_source() -> impl Strategy<Value = Listed<Source>> {
+    let key = proptest::option::of("[A-F0-9]{40}").prop_map(|fingerprint| {
+        fingerprint.map(|fingerprint| SourceKey {
+            armored: ArmoredKey::try_new(KEY).unwrap(),
+            fingerprint: Fingerprint::try_new(fingerprint).unwrap(),
+        })
+    });
+    let readable = (uuid_text(), "\\PC{1,40}", any::<bool>(), 0..=Timestamp::MAX.get(), any::<u64>(), key)
+        .prop_filter_map("blank", |(id, designation, starred, at, interactions, key)| {
+            Some(Listed::Readable(Source {
+                id: id.parse().unwrap(),
+                designation: Designation::try_new(designation).ok()?,
+                starred,
+                last_updated: Timestamp::try_new(at).unwrap(),
+                interactions: OrderNumber::try_new(interactions >> 1).unwrap(),
+                key,
+                version: None,
+            }))
+        });
+    let unreadable = proptest::option::of(uuid_text()).prop_map(|id| {
+        Listed::Unreadable(Unreadable { id: id.map(|id| id.parse().unwrap()), field: Field::Designation })
+    });
+    prop_oneof![4 => readable, 1 => unreadable]
+}
+
+proptest! {
+    #[test]
+    fn decoding_what_was_encoded_gives_it_back(
+        id: u32,
+        sources in proptest::collection::vec(arbitrary_source(), 0..20),
+        cut in 0_usize..2_000,
+    ) {
+        let message = FromProxy {
+            id: CallId(id),
+            part: Part::Items(Items::Sources(Bounded::try_new(sources).unwrap())),
+        };
+        let frame = encode_frame(&message).unwrap();
+        let (head, tail) = frame.split_at(cut.min(frame.len()));
+        let mut decoder = FrameDecoder::new();
+        decoder.feed(head);
+        if !tail.is_empty() {
+            prop_assert_eq!(decoder.next_message::<FromProxy>().unwrap(), None);
+        }
+        decoder.feed(tail);
+        prop_assert_eq!(decoder.next_message::<FromProxy>().unwrap(), Some(message));
+        prop_assert!(decoder.finish().is_ok());
+    }
+
+    #[test]
+    fn decoding_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = decode_exact::<ToProxy>(&bytes);
+        let _ = decode_exact::<FromProxy>(&bytes);
+        let _ = decode_hello(&bytes);
+        let _ = decode_welcome(&bytes);
+        let mut decoder = FrameDecoder::new();
+        decoder.feed(&bytes);
+        while let Ok(Some(_)) = decoder.next_message::<FromProxy>() {}
+    }
+
+    #[test]
+    fn a_damaged_message_decodes_to_a_valid_one_or_not_at_all(
+        which: prop::sample::Index, at: prop::sample::Index, damage: u8,
+    ) {
+        let all = parts();
+        let mut bytes = encode(&FromProxy { id: CallId(1), part: which.get(&all).1.clone() }).unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] ^= damage;
+        if let Ok(message) = decode_exact::<FromProxy>(&bytes) {
+            prop_assert_eq!(decode_exact::<FromProxy>(&encode(&message).unwrap()).unwrap(), message);
+        }
+    }
+}
