@@ -1,0 +1,410 @@
+//! The client's side of one session: the handshake, then calls that run at the same time.
+//!
+//! **Invariant:** an answer is given out as complete only after its `End`; when the stream ends or breaks before, every
+//! running call fails as incomplete.
+//!
+//! **Invariant:** reading never waits for writing. It waits for a call's consumer, which must drain its answer; one that
+//! does not holds up the other calls, until its own time is over.
+//!
+//! **Invariant:** an id is taken from when its call is queued until its answer has ended, and by nothing else.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use protocol::answer::{Answer, AnswerError, Part};
+use protocol::frame::{encode_frame, frame_bytes};
+use protocol::handshake::{HandshakeError, decode_welcome, encode_hello};
+use protocol::value::{SoftwareVersion, ValueError};
+use protocol::{
+    Call, CallError, CallId, Deadline, ErrorKind, FromProxy, Hello, Items, Limits, Refusal, Request, Retry, ToProxy,
+    Welcome,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::channel::{ChannelError, Closed, FrameReader, FrameSender, frame_queue, write_frames};
+
+/// How much longer than the proxy this side waits for an answer's end.
+const GRACE: Duration = Duration::from_secs(5);
+/// How many parts of one answer may wait for their consumer.
+const QUEUED_PARTS: usize = 4;
+
+/// A session could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum HelloError {
+    /// No answer within the deadline.
+    #[error("the proxy did not answer the handshake in time")]
+    TimedOut,
+    /// The stream ended before the answer.
+    #[error("the proxy ended before it answered the handshake")]
+    Ended,
+    /// The stream failed.
+    #[error("the stream to the proxy failed")]
+    Channel(#[from] ChannelError),
+    /// The answer is not of this protocol, or of another version.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// The proxy says that it takes no calls.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// A call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallFailure {
+    /// The proxy says so.
+    #[error(transparent)]
+    Failed(#[from] CallError),
+    /// The session ended before the answer did.
+    #[error("the answer is incomplete: {0}")]
+    Incomplete(Break),
+    /// The proxy did not end the answer within the deadline that it was given, and some seconds.
+    #[error("the proxy did not keep the deadline")]
+    Silent,
+    /// The deadline is none.
+    #[error(transparent)]
+    Deadline(#[from] ValueError),
+}
+
+impl CallFailure {
+    /// The kind of error.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Failed(error) => error.kind,
+            Self::Incomplete(_) => ErrorKind::BadResponse,
+            Self::Silent => ErrorKind::Timeout,
+            Self::Deadline(_) => ErrorKind::Internal,
+        }
+    }
+
+    /// When to try again.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Failed(error) => error.retry,
+            Self::Incomplete(_) | Self::Silent => Retry::Later { wait_ms: None },
+            Self::Deadline(_) => Retry::Never,
+        }
+    }
+
+    /// Whether the call certainly had no effect on the server.
+    #[must_use]
+    pub fn before_the_server(&self) -> bool {
+        match self {
+            Self::Failed(error) => error.stage.before_the_server(),
+            Self::Incomplete(_) | Self::Silent => false,
+            Self::Deadline(_) => true,
+        }
+    }
+}
+
+/// Why a session can no longer be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Break {
+    /// The stream ended.
+    #[error("the proxy ended")]
+    Ended,
+    /// The stream failed or held what is no message.
+    #[error("the stream from the proxy is broken")]
+    Stream,
+    /// An answer was not built as answers are.
+    #[error("the proxy broke the protocol: {0}")]
+    Answer(AnswerError),
+    /// An answer to a call that was not made.
+    #[error("the proxy answered a call that was not made")]
+    UnknownCall,
+    /// This side closed the session.
+    #[error("the session was closed")]
+    Closed,
+}
+
+/// One open session. Dropping it breaks off the calls that still run.
+#[derive(Debug)]
+pub struct Connection {
+    sender: FrameSender,
+    calls: SharedCalls,
+    limits: Limits,
+    software: SoftwareVersion,
+    /// The reading and the writing task; aborted with the connection.
+    tasks: JoinSet<()>,
+}
+
+impl Connection {
+    /// Shakes hands over the two streams.
+    ///
+    /// # Errors
+    /// [`HelloError`].
+    pub async fn open<R, W>(reader: R, writer: W, hello: &Hello, deadline: Duration) -> Result<Self, HelloError>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let first = frame_bytes(&encode_hello(hello)?).map_err(ChannelError::from)?;
+        let (sender, queue) = frame_queue();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            if let Err(error) = write_frames(writer, queue).await {
+                tracing::debug!(%error, "writing to the proxy ended");
+            }
+        });
+        let mut reader = FrameReader::new(reader);
+        // A proxy that is gone already is noticed by reading.
+        let _ = sender.send(first).await;
+        let payload = tokio::time::timeout(deadline, reader.next_payload())
+            .await
+            .map_err(|_| HelloError::TimedOut)??
+            .ok_or(HelloError::Ended)?;
+        let (limits, software) = match decode_welcome(&payload)? {
+            Welcome::Ready { limits, software, .. } => (Limits::OURS.agree(limits), software),
+            Welcome::Refused(refusal) => return Err(refusal.into()),
+        };
+        let calls = SharedCalls::default();
+        tasks.spawn(read_answers(reader, calls.clone()));
+        Ok(Self { sender, calls, limits, software, tasks })
+    }
+
+    /// Makes a call. Cancel-safe: cancelled, the call is not made.
+    ///
+    /// # Errors
+    /// [`CallFailure`]; more calls at once than agreed fail as `rate_limited` without being sent.
+    pub async fn call(&self, call: Call, deadline: Duration) -> Result<AnswerStream, CallFailure> {
+        let wire_deadline = Deadline::try_new(deadline)?;
+        let until = Instant::now() + deadline + GRACE;
+        let room = match tokio::time::timeout_at(until, self.sender.reserve()).await {
+            Ok(Ok(room)) => room,
+            Ok(Err(Closed)) => return Err(CallFailure::Incomplete(self.broken_by().unwrap_or(Break::Stream))),
+            Err(_) => return Err(not_made(ErrorKind::Timeout, Retry::Later { wait_ms: None })),
+        };
+        let (parts, receiver) = mpsc::channel(QUEUED_PARTS);
+        // From here on nothing waits: what is registered is sent.
+        let id = self.calls.begin(Answer::to(&call), Consumer { parts, until }, self.limits)?;
+        match encode_frame(&ToProxy::Call(Request { id, deadline: wire_deadline, call })) {
+            Ok(frame) => room.send(frame),
+            Err(_) => {
+                self.calls.forget(id);
+                return Err(not_made(ErrorKind::TooLarge, Retry::Never));
+            }
+        }
+        let (sender, calls) = (self.sender.clone(), self.calls.clone());
+        Ok(AnswerStream { id, parts: receiver, until, sender, calls, ended: false })
+    }
+
+    /// The proxy's version.
+    #[must_use]
+    pub fn software(&self) -> &SoftwareVersion {
+        &self.software
+    }
+
+    /// Why the session can no longer be used; `None` while it can.
+    #[must_use]
+    pub fn broken_by(&self) -> Option<Break> {
+        self.calls.lock().broken.or_else(|| self.sender.is_closed().then_some(Break::Stream))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.tasks.abort_all();
+        self.calls.close(Break::Closed);
+    }
+}
+
+/// The failure of a call that was never sent.
+fn not_made(kind: ErrorKind, retry: Retry) -> CallFailure {
+    CallError::new(kind, protocol::Stage::Admission, retry).into()
+}
+
+/// One answer, as it comes. Dropping it before its end cancels the call.
+#[derive(Debug)]
+pub struct AnswerStream {
+    id: CallId,
+    parts: mpsc::Receiver<Part>,
+    until: Instant,
+    sender: FrameSender,
+    calls: SharedCalls,
+    ended: bool,
+}
+
+impl AnswerStream {
+    /// The next items; `None` once the answer is complete. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`CallFailure`]: then nothing of the answer may be used.
+    pub async fn next(&mut self) -> Result<Option<Items>, CallFailure> {
+        loop {
+            if self.ended {
+                return Ok(None);
+            }
+            let received = tokio::time::timeout_at(self.until, self.parts.recv());
+            let Some(part) = received.await.map_err(|_| CallFailure::Silent)? else {
+                return Err(self.calls.lock().broken.map_or(CallFailure::Silent, CallFailure::Incomplete));
+            };
+            match part {
+                Part::Begin => {}
+                // An answer that never ends must not go on for as long as more of it comes.
+                Part::Items(_) if Instant::now() >= self.until => return Err(CallFailure::Silent),
+                Part::Items(items) => return Ok(Some(items)),
+                Part::End { .. } => self.ended = true,
+                Part::Failed(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Reads an answer of exactly one item. Cancel-safe, but what was read is lost.
+    ///
+    /// # Errors
+    /// [`CallFailure`].
+    pub async fn one(mut self) -> Result<Option<Items>, CallFailure> {
+        let mut item = None;
+        while let Some(next) = self.next().await? {
+            item = Some(next);
+        }
+        Ok(item)
+    }
+}
+
+impl Drop for AnswerStream {
+    fn drop(&mut self) {
+        if self.calls.abandon(self.id)
+            && let Ok(frame) = encode_frame(&ToProxy::Cancel(self.id))
+        {
+            // When the queue is full the call runs to its end, and its answer is thrown away.
+            let _ = self.sender.try_send(frame);
+        }
+    }
+}
+
+/// Who waits for an answer's parts, and how long.
+#[derive(Debug, Clone)]
+struct Consumer {
+    parts: mpsc::Sender<Part>,
+    until: Instant,
+}
+
+/// The calls whose answers have not ended.
+#[derive(Debug, Clone, Default)]
+struct SharedCalls(Arc<Mutex<Calls>>);
+
+#[derive(Debug, Default)]
+struct Calls {
+    last_id: u32,
+    running: HashMap<CallId, Running>,
+    broken: Option<Break>,
+}
+
+#[derive(Debug)]
+struct Running {
+    answer: Answer,
+    /// `None` once nobody waits for the answer: the id stays taken until the answer has ended.
+    consumer: Option<Consumer>,
+}
+
+impl SharedCalls {
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, answer: Answer, consumer: Consumer, limits: Limits) -> Result<CallId, CallFailure> {
+        let mut calls = self.lock();
+        if let Some(broken) = calls.broken {
+            return Err(CallFailure::Incomplete(broken));
+        }
+        if calls.running.len() >= limits.max_calls.get() {
+            return Err(not_made(ErrorKind::RateLimited, Retry::Now));
+        }
+        let id = loop {
+            calls.last_id = calls.last_id.wrapping_add(1);
+            let id = CallId(calls.last_id);
+            if !calls.running.contains_key(&id) {
+                break id;
+            }
+        };
+        calls.running.insert(id, Running { answer, consumer: Some(consumer) });
+        Ok(id)
+    }
+
+    /// The call was not sent after all.
+    fn forget(&self, id: CallId) {
+        self.lock().running.remove(&id);
+    }
+
+    /// Nobody waits for the answer any more. Says whether the call still ran.
+    fn abandon(&self, id: CallId) -> bool {
+        match self.lock().running.get_mut(&id) {
+            Some(running) => running.consumer.take().is_some(),
+            None => false,
+        }
+    }
+
+    /// Checks a part and says who waits for it.
+    fn route(&self, id: CallId, part: &Part) -> Result<Option<Consumer>, Break> {
+        let mut calls = self.lock();
+        if let Some(broken) = calls.broken {
+            return Err(broken);
+        }
+        let running = calls.running.get_mut(&id).ok_or(Break::UnknownCall)?;
+        running.answer.accept(part).map_err(Break::Answer)?;
+        let consumer = running.consumer.clone();
+        if matches!(part, Part::End { .. } | Part::Failed(_)) {
+            calls.running.remove(&id);
+        }
+        Ok(consumer)
+    }
+
+    /// Ends the session: whoever waits for an answer finds its queue closed, and here why. The first reason stays.
+    fn close(&self, broken: Break) {
+        let mut calls = self.lock();
+        calls.broken.get_or_insert(broken);
+        calls.running.clear();
+    }
+}
+
+/// Reads until the stream ends or breaks, and tells everybody who waits.
+async fn read_answers<R: AsyncRead + Unpin>(mut reader: FrameReader<R>, calls: SharedCalls) {
+    let broken = loop {
+        let FromProxy { id, part } = match reader.next_message().await {
+            Ok(Some(message)) => message,
+            Ok(None) => break Break::Ended,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the stream from the proxy is broken");
+                break Break::Stream;
+            }
+        };
+        match calls.route(id, &part) {
+            Ok(Some(Consumer { parts, until })) => {
+                // A consumer that is gone needs no part, and one that read nothing for its whole time gets none.
+                if tokio::time::timeout_at(until, parts.send(part)).await.is_err() {
+                    calls.abandon(id);
+                }
+            }
+            Ok(None) => {}
+            Err(broken) => {
+                tracing::warn!(%broken, "no more answers are read");
+                break broken;
+            }
+        }
+    };
+    calls.close(broken);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_is_still_taken_is_passed_over_when_they_start_anew() {
+        let calls = SharedCalls::default();
+        let begin = || {
+            let (parts, _) = mpsc::channel(1);
+            calls.begin(Answer::to(&Call::Health), Consumer { parts, until: Instant::now() }, Limits::OURS)
+        };
+        assert_eq!([begin(), begin()], [Ok(CallId(1)), Ok(CallId(2))]);
+        calls.forget(CallId(2));
+        calls.lock().last_id = u32::MAX - 1;
+        assert_eq!([begin(), begin(), begin()], [u32::MAX, 0, 2].map(|id| Ok(CallId(id))));
+    }
+}

@@ -1,0 +1,110 @@
+//! Names of VMs and of qrexec services.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Qubes allows VM names of at most 31 characters.
+const MAX_VM_NAME: usize = 31;
+/// A service with its argument. qrexec breaks at about 3,900 bytes; ours are short.
+const MAX_SERVICE: usize = 64;
+
+/// A name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Not the name of a VM.
+    #[error("a VM's name is a letter, then up to 30 letters, digits, `-`, `_` or `.`")]
+    Vm,
+    /// Not the name of a service.
+    #[error("a service's name and argument are of letters, digits, `-`, `_` and `.`, at most 64 with the `+`")]
+    Service,
+}
+
+/// The name of a VM: a letter, then letters, digits, `-`, `_` or `.`, at most 31 characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct VmName(String);
+
+impl VmName {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for VmName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let letter_first = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
+        if letter_first && text.len() <= MAX_VM_NAME && text.bytes().all(is_plain) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NameError::Vm)
+        }
+    }
+}
+
+impl fmt::Display for VmName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a qrexec service with its argument: `splitdrop.Proxy+metadata`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ServiceName(String);
+
+impl ServiceName {
+    /// Joins a service and its argument.
+    ///
+    /// # Errors
+    /// [`NameError::Service`] when a part is empty, has characters that qrexec would change, or both are too long.
+    pub fn try_new(service: &str, argument: &str) -> Result<Self, NameError> {
+        let valid = |part: &str| !part.is_empty() && part.bytes().all(is_plain);
+        let name = format!("{service}+{argument}");
+        if valid(service) && valid(argument) && name.len() <= MAX_SERVICE {
+            Ok(Self(name))
+        } else {
+            Err(NameError::Service)
+        }
+    }
+
+    /// The name as qrexec takes it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vm_names() {
+        for good in ["sd-proxy", "a", "Work_2.x"] {
+            assert!(good.parse::<VmName>().is_ok(), "{good}");
+        }
+        for bad in ["", "-rf", "2vm", "@dispvm", "a b", "a+b", "ä", &"a".repeat(32)] {
+            assert!(bad.parse::<VmName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn service_names() {
+        assert_eq!(ServiceName::try_new("splitdrop.Proxy", "metadata").unwrap().as_str(), "splitdrop.Proxy+metadata");
+        for (service, argument) in [("", "x"), ("x", ""), ("x+y", "z"), ("x", "y z"), ("x", &"y".repeat(63))] {
+            assert!(ServiceName::try_new(service, argument).is_err(), "{service} {argument}");
+        }
+    }
+}
