@@ -1,0 +1,241 @@
+//! How the server, the way to it and its answers fail, and what the client is told.
+//!
+//! | What happens | kind | stage | retry |
+//! |---|---|---|---|
+//! | nobody listens at the SOCKS server's address, or it hangs up | unreachable | socks | later |
+//! | the SOCKS server answers that it has no way, or in no way we know | unreachable | route | later |
+//! | name, TCP or TLS fail without Tor; TLS fails with it | unreachable | connect | later |
+//! | no connection within the bound for connecting | timeout | connect | later |
+//! | the connection ends before the answer | unreachable | first byte | later |
+//! | what comes is no HTTP | bad response | first byte | later |
+//! | nothing comes before the call's deadline | timeout | how far it was | later |
+//! | 400, and every 4xx not named here | refused | first byte | never |
+//! | 401, 403 | unauthorized | first byte | when the user acts |
+//! | 404, 410 | not found | first byte | never |
+//! | 409 | conflict | first byte | never |
+//! | 413 | too large | first byte | never |
+//! | 429 | rate limited | first byte | later, as `Retry-After` says |
+//! | 5xx | server | first byte | later, as `Retry-After` says |
+//! | 1xx, 2xx other than 200, 3xx | bad response | first byte | later |
+//! | nothing more of the body for the idle bound | timeout | body | later |
+//! | the body is cut short | bad response | body | later |
+//! | the body is over its cap | too large | body | never |
+//! | the body is not what the call is answered with | bad response | parse | later |
+//!
+//! A login that may have reached the server is repeated only by the user: the server takes a one-time code once.
+//!
+//! **Invariant:** texts of the libraries, which hold addresses, are neither logged nor told. Details are this file's words.
+
+use std::error::Error;
+
+use hyper::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::SocksV5;
+use protocol::{CallError, ErrorKind, Retry, Stage};
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use tower_service::Service;
+
+use super::list::ListError;
+
+/// What a SOCKS handshake fails with. The type has no public name of its own.
+type SocksError = <SocksV5<HttpConnector> as Service<Uri>>::Error;
+
+const LATER: Retry = Retry::Later { wait_ms: None };
+
+/// The server answered with another status than the call is answered with.
+pub(super) fn status(status: StatusCode, headers: &HeaderMap) -> CallError {
+    let (kind, retry) = match status.as_u16() {
+        401 | 403 => (ErrorKind::Unauthorized, Retry::WhenUserActs),
+        404 | 410 => (ErrorKind::NotFound, Retry::Never),
+        409 => (ErrorKind::Conflict, Retry::Never),
+        413 => (ErrorKind::TooLarge, Retry::Never),
+        429 => (ErrorKind::RateLimited, retry_after(headers)),
+        400..=499 => (ErrorKind::Refused, Retry::Never),
+        500..=599 => (ErrorKind::Server, retry_after(headers)),
+        _ => (ErrorKind::BadResponse, LATER),
+    };
+    CallError::new(kind, Stage::FirstByte, retry).with_detail(&format!("HTTP {}", status.as_u16()))
+}
+
+/// `Retry-After` in seconds. A date, which it may be too, would need a clock that agrees with the server's.
+fn retry_after(headers: &HeaderMap) -> Retry {
+    let seconds =
+        headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
+    Retry::Later { wait_ms: seconds.map(|seconds: u32| seconds.saturating_mul(1000)) }
+}
+
+/// No answer came to a request.
+pub(super) fn sending(error: &reqwest::Error) -> CallError {
+    if error.is_connect() {
+        return connecting(error);
+    }
+    let no_http = causes(error).filter_map(|cause| cause.downcast_ref::<hyper::Error>()).any(hyper::Error::is_parse);
+    if no_http {
+        return CallError::new(ErrorKind::BadResponse, Stage::FirstByte, LATER).with_detail("the answer is no HTTP");
+    }
+    if error.is_builder() || error.is_redirect() {
+        return CallError::new(ErrorKind::Internal, Stage::Admission, Retry::Never)
+            .with_detail("the request was not made");
+    }
+    CallError::new(ErrorKind::Unreachable, Stage::FirstByte, LATER)
+        .with_detail("the connection ended before the answer")
+}
+
+fn connecting(error: &reqwest::Error) -> CallError {
+    let unreachable = |stage, detail| CallError::new(ErrorKind::Unreachable, stage, LATER).with_detail(detail);
+    if let Some(socks) = causes(error).find_map(|cause| cause.downcast_ref::<SocksError>()) {
+        return match socks {
+            SocksError::Inner(_) => unreachable(Stage::Socks, "nobody listens at the SOCKS server's address"),
+            SocksError::Io(_) => unreachable(Stage::Socks, "the SOCKS server hung up"),
+            SocksError::V5(_) => unreachable(Stage::Route, "the SOCKS server has no way to the server"),
+            // Tor has replies of its own for onion services, beyond those of SOCKS 5.
+            SocksError::Parsing(_) => unreachable(Stage::Route, "the SOCKS server answered with an unknown reply"),
+            SocksError::DnsFailure
+            | SocksError::MissingHost
+            | SocksError::MissingPort
+            | SocksError::V4(_)
+            | SocksError::Serialize(_) => unreachable(Stage::Route, "the SOCKS server was not asked"),
+        };
+    }
+    if error.is_timeout() {
+        return CallError::new(ErrorKind::Timeout, Stage::Connect, LATER).with_detail("no connection to the server");
+    }
+    let detail = if error.is_dns() {
+        "the server's name was not found"
+    } else if causes(error).any(is_tls) {
+        "TLS failed"
+    } else {
+        "the connection failed"
+    };
+    unreachable(Stage::Connect, detail)
+}
+
+/// A body that should go on does not.
+pub(super) fn idle() -> CallError {
+    CallError::new(ErrorKind::Timeout, Stage::Body, LATER).with_detail("the answer stopped coming")
+}
+
+/// A body ended before its end, or its compression is broken.
+pub(super) fn cut_short() -> CallError {
+    CallError::new(ErrorKind::BadResponse, Stage::Body, LATER).with_detail("the answer was cut short")
+}
+
+/// A body is over its cap.
+pub(super) fn too_large() -> CallError {
+    CallError::new(ErrorKind::TooLarge, Stage::Body, Retry::Never).with_detail("the answer is over the cap")
+}
+
+/// A body is not what the call is answered with.
+pub(super) fn not_understood() -> CallError {
+    CallError::new(ErrorKind::BadResponse, Stage::Parse, LATER)
+}
+
+/// A body is no list.
+pub(super) fn list(error: ListError) -> CallError {
+    match error {
+        ListError::Syntax => not_understood().with_detail("the list is not valid JSON"),
+        ListError::Shape => not_understood().with_detail("the answer is not built as a list"),
+        ListError::TooLarge => too_large(),
+    }
+}
+
+/// The request could not be built.
+pub(super) fn request(detail: &str) -> CallError {
+    CallError::new(ErrorKind::Internal, Stage::Admission, Retry::Never).with_detail(detail)
+}
+
+/// A login failed with `error`.
+pub(super) fn login(error: CallError) -> CallError {
+    let retry = if error.stage.before_the_server() { error.retry } else { Retry::WhenUserActs };
+    let error = CallError { retry, ..error };
+    match error.kind {
+        ErrorKind::Unauthorized => error.with_detail(
+            "wrong user name, passphrase or one-time code, a code that was used before, or too many attempts in a minute",
+        ),
+        _ => error,
+    }
+}
+
+/// The errors beneath `error`, outermost first.
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |cause| beneath(*cause))
+}
+
+fn beneath<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match cause.downcast_ref::<std::io::Error>() {
+        // An I/O error that wraps another one passes over it in its `source`.
+        Some(io) => io.get_ref().map(|inner| -> &(dyn Error + 'static) { inner }),
+        None => cause.source(),
+    }
+}
+
+fn is_tls(cause: &(dyn Error + 'static)) -> bool {
+    cause.is::<rustls::Error>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapped(code: u16, retry_after: Option<&str>) -> CallError {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = retry_after {
+            headers.insert(RETRY_AFTER, value.parse().unwrap());
+        }
+        status(StatusCode::from_u16(code).unwrap(), &headers)
+    }
+
+    #[test]
+    fn every_status_has_its_kind() {
+        for (code, kind, retry) in [
+            (400, ErrorKind::Refused, Retry::Never),
+            (401, ErrorKind::Unauthorized, Retry::WhenUserActs),
+            (403, ErrorKind::Unauthorized, Retry::WhenUserActs),
+            (404, ErrorKind::NotFound, Retry::Never),
+            (405, ErrorKind::Refused, Retry::Never),
+            (409, ErrorKind::Conflict, Retry::Never),
+            (410, ErrorKind::NotFound, Retry::Never),
+            (413, ErrorKind::TooLarge, Retry::Never),
+            (422, ErrorKind::Refused, Retry::Never),
+            (429, ErrorKind::RateLimited, LATER),
+            (500, ErrorKind::Server, LATER),
+            (502, ErrorKind::Server, LATER),
+            (599, ErrorKind::Server, LATER),
+            (101, ErrorKind::BadResponse, LATER),
+            (201, ErrorKind::BadResponse, LATER),
+            (204, ErrorKind::BadResponse, LATER),
+            (206, ErrorKind::BadResponse, LATER),
+            (301, ErrorKind::BadResponse, LATER),
+            (304, ErrorKind::BadResponse, LATER),
+            (600, ErrorKind::BadResponse, LATER),
+        ] {
+            let error = mapped(code, None);
+            assert_eq!((error.kind, error.stage, error.retry), (kind, Stage::FirstByte, retry), "{code}");
+            assert_eq!(error.detail.unwrap().as_str(), format!("HTTP {code}"));
+        }
+    }
+
+    #[test]
+    fn retry_after_is_obeyed_where_it_is_a_number() {
+        for (code, value, wait_ms) in [
+            (429, "7", Some(7000)),
+            (503, " 120 ", Some(120_000)),
+            (503, "4294967295", Some(u32::MAX)),
+            (503, "Wed, 21 Oct 2026 07:28:00 GMT", None),
+            (429, "-1", None),
+            (429, "99999999999", None),
+        ] {
+            assert_eq!(mapped(code, Some(value)).retry, Retry::Later { wait_ms }, "{value}");
+        }
+        assert_eq!(mapped(404, Some("7")).retry, Retry::Never);
+    }
+
+    #[test]
+    fn a_login_is_left_to_the_user_once_the_server_may_have_seen_it() {
+        assert_eq!(login(mapped(503, Some("7"))).retry, Retry::WhenUserActs);
+        assert!(login(mapped(403, None)).detail.unwrap().as_str().contains("one-time code"));
+        let before = CallError::new(ErrorKind::Unreachable, Stage::Socks, LATER);
+        assert_eq!(login(before).retry, LATER);
+    }
+}

@@ -1,0 +1,317 @@
+//! Version 1 of the Journalist API over HTTP.
+//!
+//! **Invariant:** only the configured origin is connected to. Redirects are not followed, there are no cookies, and proxy
+//! variables in the environment are ignored.
+//!
+//! **Invariant:** nothing is sent twice. A request on a kept connection that the server had closed is sent on a new one only
+//! where none of it was written to the first.
+//!
+//! **Invariant:** the bounds nest: connecting is bounded by [`Limits::connect`], a pause in the body by [`Limits::idle`], and
+//! everything, the wait for the first byte included, by the call's own deadline, which whoever performs the call keeps.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use protocol::value::{SourceId, Token};
+use protocol::{ApiLevel, CallError, Field, Items, Journalist, Reply, SignedIn, Source, Stage, Submission};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use reqwest::{Client, Method, Proxy, Response, StatusCode};
+use tokio::time::Instant;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::connecting::{WatchConnector, watched};
+use super::endpoint::Endpoint;
+use super::list::{Batches, ListSplitter};
+use super::sanitize::{ServerRecord, signed_in};
+use super::{Credentials, JournalistApi, failure, wire};
+use crate::config::{Config, Origin, Route};
+use crate::outlet::Outlet;
+
+/// How much of a body is taken apart before what it held is sent on, in bytes.
+const PIECE: usize = 16 * 1024;
+/// How long a connection is kept that nobody uses.
+const KEEP_ALIVE: Duration = Duration::from_secs(90);
+/// Room for the body of a login, so that it is never moved: its values have at most 773 bytes, in JSON six times as many.
+const LOGIN_BODY: usize = 8 * 1024;
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// What one call may take. The total time is the call's deadline.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How long connecting may take, with Tor's way and TLS.
+    pub connect: Duration,
+    /// How long a body may pause.
+    pub idle: Duration,
+    /// The most bytes of a list, after decompression.
+    pub list_bytes: u64,
+    /// The most bytes of an answer that is no list.
+    pub small_bytes: u64,
+    /// The most bytes of one record's JSON; one over it is unreadable.
+    pub record_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(30),
+            idle: Duration::from_secs(60),
+            list_bytes: 256 * 1024 * 1024,
+            small_bytes: 64 * 1024,
+            record_bytes: 256 * 1024,
+        }
+    }
+}
+
+/// The HTTP client could not be built.
+#[derive(Debug, thiserror::Error)]
+#[error("could not set up the HTTP client; an https origin needs the system's CA certificates")]
+pub struct BuildError;
+
+/// The Journalist API over HTTP.
+#[derive(Debug)]
+pub struct HttpApi {
+    client: Client,
+    origin: Origin,
+    limits: Limits,
+}
+
+impl HttpApi {
+    /// Prepares to speak to the configured server. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// [`BuildError`], among others when the origin is `https` and the system has no CA certificates.
+    pub fn try_new(config: &Config, limits: Limits) -> Result<Self, BuildError> {
+        // Fails only where another one is the default already, which does as well.
+        let _already_there = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .http1_only()
+            .pool_idle_timeout(KEEP_ALIVE)
+            .connect_timeout(limits.connect)
+            .connector_layer(WatchConnector);
+        if let Route::Tor { socks } = config.route {
+            // The `h` leaves names to the SOCKS server: they are never looked up here.
+            builder = builder.proxy(Proxy::all(format!("socks5h://{socks}")).map_err(|_| BuildError)?);
+        }
+        if !config.origin.is_https() {
+            // Certificates are loaded only for who needs them.
+            builder = builder.tls_certs_only([]);
+        }
+        let client = builder.build().map_err(|_| BuildError)?;
+        Ok(Self { client, origin: config.origin.clone(), limits })
+    }
+
+    /// Sends a request and waits for the head of its answer, which must be a 200.
+    async fn send(
+        &self,
+        endpoint: Endpoint,
+        token: Option<&Token>,
+        body: Option<Bytes>,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<Answer, CallError> {
+        let asked = Instant::now();
+        let request_id = format!("req-{}", Uuid::new_v4());
+        let mut request = self
+            .client
+            .request(endpoint.method(), self.origin.at(&endpoint.path()))
+            .header(ACCEPT, JSON)
+            .header("x-request-id", &request_id);
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, authorization(token)?);
+        }
+        if endpoint == Endpoint::Token {
+            // Asks for hints about version 2, which tell that the server speaks it.
+            request = request.header("prefer", "securedrop=4");
+        }
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, JSON).body(body);
+        } else if endpoint.method() == Method::POST {
+            // A POST without a body says so.
+            request = request.header(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        let sent = watched(request.send(), outlet).await;
+        let elapsed_ms = milliseconds(asked);
+        match sent {
+            Ok(response) => {
+                let status = response.status();
+                tracing::debug!(
+                    endpoint = endpoint.name(),
+                    request_id,
+                    status = status.as_u16(),
+                    elapsed_ms,
+                    "answered"
+                );
+                if status != StatusCode::OK {
+                    tracing::warn!(
+                        endpoint = endpoint.name(),
+                        request_id,
+                        status = status.as_u16(),
+                        elapsed_ms,
+                        "not 200"
+                    );
+                    return Err(failure::status(status, response.headers()));
+                }
+                outlet.reached(Stage::Body);
+                Ok(Answer { response, idle: self.limits.idle, left: 0, bytes: 0, endpoint, request_id, asked })
+            }
+            Err(error) => {
+                let error = failure::sending(&error);
+                let (kind, stage) = (error.kind.name(), error.stage.name());
+                tracing::warn!(endpoint = endpoint.name(), request_id, kind, stage, elapsed_ms, "no answer");
+                Err(error)
+            }
+        }
+    }
+
+    /// Fetches a list and passes it on as it arrives.
+    async fn list<T: ServerRecord>(
+        &self,
+        endpoint: Endpoint,
+        token: &Token,
+        outlet: &mut Outlet<'_>,
+        check: impl Fn(&T) -> Result<(), Field> + Send + Sync,
+    ) -> Result<(), CallError> {
+        let mut answer = self.send(endpoint, Some(token), None, outlet).await?.capped(self.limits.list_bytes);
+        outlet.begin().await?;
+        let mut splitter = ListSplitter::new(T::KEY, self.limits.record_bytes);
+        let mut batches = Batches::<T>::new();
+        while let Some(chunk) = answer.chunk().await? {
+            for piece in chunk.chunks(PIECE) {
+                splitter.feed(piece, |json| batches.add(json, &check)).map_err(failure::list)?;
+                while let Some(batch) = batches.next() {
+                    outlet.items(T::items(batch)).await?;
+                }
+            }
+        }
+        splitter.finish().map_err(failure::list)?;
+        batches.close();
+        while let Some(batch) = batches.next() {
+            outlet.items(T::items(batch)).await?;
+        }
+        answer.log_end(batches.records, batches.unreadable);
+        Ok(())
+    }
+
+    async fn sign_in(&self, credentials: &Credentials, outlet: &mut Outlet<'_>) -> Result<SignedIn, CallError> {
+        let mut body = Zeroizing::new(Vec::with_capacity(LOGIN_BODY));
+        let login = wire::LoginRequest {
+            username: credentials.username.as_str(),
+            passphrase: credentials.passphrase.expose(),
+            one_time_code: credentials.one_time_code.expose(),
+        };
+        serde_json::to_writer(&mut *body, &login).map_err(|_| failure::request("the login could not be written"))?;
+        let answer = self.send(Endpoint::Token, None, Some(Bytes::from_owner(body)), outlet).await?;
+        let body = Zeroizing::new(answer.capped(self.limits.small_bytes).read().await?);
+        signed_in(&body).ok_or_else(failure::not_understood)
+    }
+}
+
+impl JournalistApi for HttpApi {
+    const SPEAKS: ApiLevel = ApiLevel::V1;
+
+    async fn login(&self, credentials: &Credentials, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        let signed_in = self.sign_in(credentials, outlet).await.map_err(failure::login)?;
+        outlet.begin().await?;
+        outlet.items(Items::SignedIn(signed_in)).await
+    }
+
+    async fn logout(&self, token: &Token, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        let answer = self.send(Endpoint::Logout, Some(token), None, outlet).await?;
+        outlet.begin().await?;
+        answer.capped(self.limits.small_bytes).read().await?;
+        Ok(())
+    }
+
+    async fn get_users(&self, token: &Token, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        self.list::<Journalist>(Endpoint::Users, token, outlet, |_| Ok(())).await
+    }
+
+    async fn get_sources(&self, token: &Token, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        self.list::<Source>(Endpoint::Sources, token, outlet, |_| Ok(())).await
+    }
+
+    async fn get_submissions(
+        &self,
+        token: &Token,
+        source: Option<SourceId>,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), CallError> {
+        let endpoint = source.map_or(Endpoint::Submissions, Endpoint::SourceSubmissions);
+        // The server does not check that an item is the source's in whose name it is asked for.
+        let of_source = move |submission: &Submission| match source {
+            Some(source) if source != submission.source => Err(Field::Source),
+            Some(_) | None => Ok(()),
+        };
+        self.list(endpoint, token, outlet, of_source).await
+    }
+
+    async fn get_all_replies(&self, token: &Token, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        self.list::<Reply>(Endpoint::Replies, token, outlet, |_| Ok(())).await
+    }
+}
+
+/// The body of a 200, as it comes.
+#[derive(Debug)]
+struct Answer {
+    response: Response,
+    idle: Duration,
+    left: u64,
+    bytes: u64,
+    endpoint: Endpoint,
+    request_id: String,
+    asked: Instant,
+}
+
+impl Answer {
+    /// The same, of which at most `cap` bytes are taken, after decompression.
+    fn capped(mut self, cap: u64) -> Self {
+        self.left = cap;
+        self
+    }
+
+    /// The next bytes; `None` at the end.
+    async fn chunk(&mut self) -> Result<Option<Bytes>, CallError> {
+        let chunk = match tokio::time::timeout(self.idle, self.response.chunk()).await {
+            Ok(Ok(chunk)) => chunk,
+            Ok(Err(_)) => return Err(failure::cut_short()),
+            Err(_) => return Err(failure::idle()),
+        };
+        if let Some(chunk) = &chunk {
+            let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
+            self.left = self.left.checked_sub(length).ok_or_else(failure::too_large)?;
+            self.bytes = self.bytes.saturating_add(length);
+        }
+        Ok(chunk)
+    }
+
+    /// All of it.
+    async fn read(mut self) -> Result<Vec<u8>, CallError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = self.chunk().await? {
+            body.extend_from_slice(&chunk);
+        }
+        self.log_end(0, 0);
+        Ok(body)
+    }
+
+    fn log_end(&self, records: u32, unreadable: u32) {
+        let (endpoint, request_id, bytes) = (self.endpoint.name(), &self.request_id, self.bytes);
+        let elapsed_ms = milliseconds(self.asked);
+        tracing::info!(endpoint, request_id, bytes, records, unreadable, elapsed_ms, "answer read");
+    }
+}
+
+fn authorization(token: &Token) -> Result<HeaderValue, CallError> {
+    let text = Zeroizing::new(format!("Token {}", token.expose()));
+    let mut value = HeaderValue::from_str(&text).map_err(|_| failure::request("the token fits no header"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

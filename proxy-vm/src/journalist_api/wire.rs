@@ -1,0 +1,120 @@
+//! The server's JSON, version 1 of the Journalist API.
+//!
+//! Records keep each field raw, so that a field that cannot be read is told apart from the record around it. Fields that
+//! are not used are not named and do not matter.
+
+use protocol::value::{JournalistId, Token};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// A field of a record: `None` when it is absent or null.
+pub(super) type Raw<'a> = Option<&'a RawValue>;
+
+/// An entry of `/sources`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Source<'a> {
+    #[serde(borrow)]
+    pub(super) uuid: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) journalist_designation: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) is_starred: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) last_updated: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) interaction_count: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) key: Raw<'a>,
+}
+
+/// A source's `key`: without a key both fields are null.
+#[derive(Debug, Deserialize)]
+pub(super) struct Key<'a> {
+    #[serde(borrow)]
+    pub(super) public: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) fingerprint: Raw<'a>,
+}
+
+/// An entry of `/submissions`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Submission<'a> {
+    #[serde(borrow)]
+    pub(super) uuid: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) source_url: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) filename: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) size: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) is_file: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) is_message: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) is_read: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) seen_by: Raw<'a>,
+}
+
+/// An entry of `/replies`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Reply<'a> {
+    #[serde(borrow)]
+    pub(super) uuid: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) source_url: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) filename: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) size: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) journalist_uuid: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) is_deleted_by_source: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) seen_by: Raw<'a>,
+}
+
+/// An entry of `/users`.
+#[derive(Debug, Deserialize)]
+pub(super) struct User<'a> {
+    #[serde(borrow)]
+    pub(super) uuid: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) username: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) first_name: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) last_name: Raw<'a>,
+}
+
+/// What is left of an entry that is not as it should be.
+#[derive(Debug, Deserialize)]
+pub(super) struct IdAlone<'a> {
+    #[serde(borrow)]
+    pub(super) uuid: Raw<'a>,
+}
+
+/// The body of a login.
+#[derive(Serialize)]
+pub(super) struct LoginRequest<'a> {
+    pub(super) username: &'a str,
+    pub(super) passphrase: &'a str,
+    pub(super) one_time_code: &'a str,
+}
+
+/// The answer to a login.
+#[derive(Debug, Deserialize)]
+pub(super) struct LoginAnswer<'a> {
+    pub(super) token: Token,
+    pub(super) expiration: String,
+    pub(super) journalist_uuid: JournalistId,
+    #[serde(borrow)]
+    pub(super) journalist_first_name: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) journalist_last_name: Raw<'a>,
+    /// Only where the server speaks version 2 and was asked for it.
+    #[serde(borrow)]
+    pub(super) hints: Raw<'a>,
+}

@@ -1,0 +1,78 @@
+//! One session: the calls of the protocol, mapped to the Journalist API.
+//!
+//! **Invariant:** whether the session may be used is decided before its first call. Without valid settings no call is
+//! performed.
+
+use std::time::Duration;
+
+use protocol::{Call, CallError, ErrorKind, Health, Hello, Items, Refusal, Retry, Stage};
+use qubes_rpc::serve::{Responder, Service};
+use tokio::time::Instant;
+
+use crate::journalist_api::{Credentials, JournalistApi};
+use crate::outlet::{Contacts, Outlet};
+
+/// Performs a session's calls through `A`.
+#[derive(Debug)]
+pub struct Session<A> {
+    api: Result<A, Refusal>,
+    tor: bool,
+    contacts: Contacts,
+}
+
+impl<A: JournalistApi> Session<A> {
+    /// A session that performs its calls through `api`; `tor` says whether that goes through Tor.
+    #[must_use]
+    pub fn new(api: A, tor: bool) -> Self {
+        Self { api: Ok(api), tor, contacts: Contacts::default() }
+    }
+
+    /// A session that only tells the client why there is none.
+    #[must_use]
+    pub fn refused(refusal: Refusal) -> Self {
+        Self { api: Err(refusal), tor: false, contacts: Contacts::default() }
+    }
+
+    fn health(&self) -> Health {
+        Health { tor: self.tor, speaks: A::SPEAKS, contact: self.contacts.last() }
+    }
+}
+
+impl<A: JournalistApi> Service for Session<A> {
+    fn admit(&self, _hello: &Hello) -> Result<(), Refusal> {
+        self.api.as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
+    fn perform(
+        &self,
+        call: Call,
+        deadline: Duration,
+        answer: &mut Responder,
+    ) -> impl Future<Output = Result<(), CallError>> + Send {
+        // Before the first poll, so that it is never later than the moment from which the deadline counts.
+        let started = Instant::now();
+        async move {
+            let Ok(api) = &self.api else {
+                return Err(CallError::new(ErrorKind::Internal, Stage::Admission, Retry::Never));
+            };
+            let mut outlet = Outlet::new(answer, &self.contacts, started, deadline);
+            let result = match call {
+                // Answered without the server, and so no contact with it.
+                Call::Health => {
+                    outlet.begin().await?;
+                    return outlet.items(Items::Health(self.health())).await;
+                }
+                Call::Login { username, passphrase, one_time_code } => {
+                    api.login(&Credentials { username, passphrase, one_time_code }, &mut outlet).await
+                }
+                Call::Logout { token } => api.logout(&token, &mut outlet).await,
+                Call::GetUsers { token } => api.get_users(&token, &mut outlet).await,
+                Call::GetSources { token } => api.get_sources(&token, &mut outlet).await,
+                Call::GetSubmissions { token, source } => api.get_submissions(&token, source, &mut outlet).await,
+                Call::GetAllReplies { token } => api.get_all_replies(&token, &mut outlet).await,
+            };
+            outlet.settle(&result);
+            result
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Servers that fail, each in its way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::answer::{Part, ServerContact};
+use protocol::{ErrorKind, FromProxy, Retry, Scope, Stage};
+use proxy_vm::config;
+use proxy_vm::journalist_api::Limits;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+use crate::client::{Client, LONG, get_sources, get_users};
+use crate::fixtures::any_list;
+use crate::server::{Act, Server, answer, ok};
+
+/// Short enough to wait for. What is asserted is which bound ran out, not when.
+const SHORT: Duration = Duration::from_millis(200);
+
+async fn failing(act: Act) -> (protocol::CallError, ServerContact) {
+    let server = Server::new(move |_| act.clone()).await;
+    let mut client = Client::to(Scope::Metadata, server.address).await;
+    let outcome = client.call(get_sources()).await;
+    assert!(!outcome.begun);
+    assert_eq!(server.seen().len(), 1);
+    (outcome.failure(), client.contact().await)
+}
+
+#[tokio::test]
+async fn every_refusal_of_the_server_has_its_kind() {
+    for (status, kind) in [
+        ("400 BAD REQUEST", ErrorKind::Refused),
+        ("403 FORBIDDEN", ErrorKind::Unauthorized),
+        ("404 NOT FOUND", ErrorKind::NotFound),
+        ("409 CONFLICT", ErrorKind::Conflict),
+        ("413 TOO LARGE", ErrorKind::TooLarge),
+        ("500 INTERNAL SERVER ERROR", ErrorKind::Server),
+        ("201 CREATED", ErrorKind::BadResponse),
+        ("206 PARTIAL CONTENT", ErrorKind::BadResponse),
+        ("304 NOT MODIFIED", ErrorKind::BadResponse),
+    ] {
+        let (error, contact) = failing(Act::SendAndClose(answer(status, &[], b"{}"))).await;
+        assert_eq!((error.kind, error.stage), (kind, Stage::FirstByte), "{status}");
+        assert!(matches!(contact, ServerContact::Answered { .. }), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_server_says_when_to_come_again() {
+    for (status, kind) in [("429 TOO MANY REQUESTS", ErrorKind::RateLimited), ("503 BUSY", ErrorKind::Server)] {
+        let (error, _) = failing(Act::Send(answer(status, &[("Retry-After", "17")], b""))).await;
+        assert_eq!((error.kind, error.retry), (kind, Retry::Later { wait_ms: Some(17_000) }));
+    }
+}
+
+#[tokio::test]
+async fn an_end_before_the_answer_is_told_from_nonsense() {
+    let (error, contact) = failing(Act::SendAndClose(Vec::new())).await;
+    assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::FirstByte));
+    assert!(matches!(contact, ServerContact::Failed { kind: ErrorKind::Unreachable, stage: Stage::FirstByte, .. }));
+
+    let (error, _) = failing(Act::SendAndClose(b"HTTP/1.1 20".to_vec())).await;
+    assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::FirstByte));
+
+    for nonsense in [&b"SSH-2.0-OpenSSH_9.9\r\n\r\n"[..], b"HTTP/1.1 banana\r\n\r\n", b"\0\0\0\0\0\0\0\0\r\n\r\n"] {
+        let (error, _) = failing(Act::SendAndClose(nonsense.to_vec())).await;
+        assert_eq!((error.kind, error.stage), (ErrorKind::BadResponse, Stage::FirstByte), "{nonsense:?}");
+    }
+}
+
+#[tokio::test]
+async fn n6_a_silent_server_times_out_at_the_first_byte() {
+    let server = Server::new(|_| Act::SendAndHang(Vec::new())).await;
+    let mut client = Client::to(Scope::Metadata, server.address).await;
+    let error = client.call_within(get_sources(), SHORT).await.failure();
+    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::FirstByte));
+    let contact = client.contact().await;
+    assert!(
+        matches!(contact, ServerContact::Failed { kind: ErrorKind::Timeout, stage: Stage::FirstByte, .. }),
+        "{contact:?}"
+    );
+}
+
+/// On a kept connection too, where nothing is connected.
+#[tokio::test]
+async fn n6_a_server_that_falls_silent_times_out_at_the_first_byte() {
+    let server = Server::new(|seen| {
+        if seen.path().ends_with("/users") { Act::Send(ok(&any_list("/users"))) } else { Act::SendAndHang(Vec::new()) }
+    })
+    .await;
+    let mut client = Client::to(Scope::Metadata, server.address).await;
+    client.call(get_users()).await.listed();
+    let error = client.call_within(get_sources(), SHORT).await.failure();
+    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::FirstByte));
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn n6_a_body_that_stops_times_out_in_the_body() {
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"sources\":[".to_vec();
+    let server = Server::new(move |_| Act::SendAndHang(head.clone())).await;
+    let origin = format!("http://{}", server.address);
+    let settings = [(config::ORIGIN, origin.as_str()), (config::TOR, "off")];
+
+    let limits = Limits { idle: SHORT, ..Limits::default() };
+    let outcome = Client::with(Scope::Metadata, &settings, limits).await.call_within(get_sources(), LONG).await;
+    assert!(outcome.begun);
+    let error = outcome.failure();
+    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::Body));
+    assert!(error.detail.is_some());
+
+    let mut client = Client::with(Scope::Metadata, &settings, Limits::default()).await;
+    let error = client.call_within(get_sources(), SHORT).await.failure();
+    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::Body));
+}
+
+/// S3: only the call's own deadline bounds the wait for the first byte. One call runs into the bound for pauses while the
+/// other waits for its first byte, which comes only afterwards.
+#[tokio::test]
+async fn s3_a_slow_first_byte_is_waited_for_beyond_every_smaller_bound() {
+    let slow = Arc::new(Notify::new());
+    let release = Arc::clone(&slow);
+    let server = Server::asynchronous(move |seen| {
+        let slow = Arc::clone(&slow);
+        Box::pin(async move {
+            if seen.path().ends_with("/users") {
+                return Act::SendAndHang(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n".to_vec());
+            }
+            slow.notified().await;
+            Act::Send(ok(&any_list(seen.path())))
+        })
+    })
+    .await;
+    let origin = format!("http://{}", server.address);
+    let limits = Limits { connect: SHORT, idle: SHORT, ..Limits::default() };
+    let settings = [(config::ORIGIN, origin.as_str()), (config::TOR, "off")];
+    let mut client = Client::with(Scope::Metadata, &settings, limits).await;
+
+    let waiting = client.start(get_sources(), LONG).await;
+    let paused = client.start(get_users(), LONG).await;
+    assert_eq!(client.next().await, FromProxy { id: paused, part: Part::Begin });
+    let FromProxy { id, part: Part::Failed(error) } = client.next().await else { panic!("not failed") };
+    assert_eq!((id, error.kind, error.stage), (paused, ErrorKind::Timeout, Stage::Body));
+    release.notify_one();
+    assert_eq!(client.next().await, FromProxy { id: waiting, part: Part::Begin });
+    assert!(matches!(client.next().await.part, Part::Items(_)));
+    assert_eq!(client.next().await, FromProxy { id: waiting, part: Part::End { count: 2 } });
+}
+
+/// An address where nobody listens.
+pub(crate) async fn nobody() -> std::net::SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn n6_without_tor_a_refused_connection_is_unreachable() {
+    let mut client = Client::to(Scope::Metadata, nobody().await).await;
+    assert_eq!(client.contact().await, ServerContact::NoneYet);
+    let error = client.call(get_sources()).await.failure();
+    assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Connect));
+    let contact = client.contact().await;
+    assert!(matches!(contact, ServerContact::Failed { kind: ErrorKind::Unreachable, stage: Stage::Connect, .. }));
+}
