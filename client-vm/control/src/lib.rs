@@ -1,0 +1,17 @@
+//! What front ends and the daemon say to each other, and the front ends' client.
+//!
+//! A front end connects to the daemon's Unix socket. Both first send a [`greeting`]; then the front end sends requests
+//! and the daemon answers each with items and one `Done`. A front end that asked to watch gets events in between. The
+//! bytes are the protocol crate's frames. Both ends belong to the same package and the same user, so versions must match
+//! exactly and no compatibility is kept.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod greeting;
+pub mod message;
+
+pub use message::{
+    CallTime, ConversationItem, Counts, Event, Failure, FailureKind, FromDaemon, ItemKind, OverTime, ProxyStatus,
+    Reply, Request, Seen, Session, SessionEnd, SourceCounts, SourceRow, Status, SyncOutcome, SyncReport, SyncStart,
+    ToDaemon, Totals,
+};

@@ -1,0 +1,376 @@
+//! Requests, answers and events.
+
+use protocol::value::{
+    Designation, Filename, Fingerprint, JournalistId, OneTimeCode, OrderNumber, Passphrase, ReplyId, Size,
+    SoftwareVersion, SourceId, SubmissionId, Timestamp, Username,
+};
+use protocol::{Health, SubmissionKind};
+use serde::{Deserialize, Serialize};
+
+/// The most rows in one message, so that it fits a frame whatever the rows hold.
+pub const MAX_ROWS: usize = 128;
+
+/// What a front end sends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToDaemon {
+    /// Names the request in its answer.
+    pub id: u32,
+    /// What is asked.
+    pub request: Request,
+}
+
+/// What a front end can ask.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// How things are: one [`Reply::Status`].
+    Status,
+    /// Sign in: one [`Reply::SignedIn`].
+    Login {
+        /// The login name.
+        username: Username,
+        /// The passphrase.
+        passphrase: Passphrase,
+        /// The one-time code.
+        one_time_code: OneTimeCode,
+    },
+    /// Sign out: no item.
+    Logout,
+    /// Sync at once and wait for its end: one [`Reply::Synced`].
+    Refresh,
+    /// List the sources: [`Reply::Sources`], newest first.
+    Sources,
+    /// Show one conversation: one [`Reply::Source`], then [`Reply::Conversation`] in the conversation's order.
+    Show {
+        /// A source's id, a unique prefix of one, or a designation.
+        source: String,
+    },
+    /// Send events from now on: one [`Reply::Status`], then events until the front end goes.
+    Watch,
+}
+
+/// What the daemon sends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromDaemon {
+    /// An item of an answer.
+    Item {
+        /// The request's id.
+        id: u32,
+        /// The item.
+        reply: Reply,
+    },
+    /// An answer's end.
+    Done {
+        /// The request's id.
+        id: u32,
+        /// Whether the request succeeded.
+        result: Result<(), Failure>,
+    },
+    /// Something happened; only to front ends that watch.
+    Event(Event),
+}
+
+/// An item of an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// How things are.
+    Status(Box<Status>),
+    /// Who signed in.
+    SignedIn(Session),
+    /// How the sync ended.
+    Synced(SyncReport),
+    /// Some sources, at most [`MAX_ROWS`].
+    Sources(Vec<SourceRow>),
+    /// One source.
+    Source(Box<SourceRow>),
+    /// Some items of a conversation, at most [`MAX_ROWS`].
+    Conversation(Vec<ConversationItem>),
+}
+
+/// A request failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind of failure it is.
+    pub kind: FailureKind,
+    /// What happened and what to do, in words.
+    pub message: String,
+}
+
+/// The kinds of failure that a front end may want to tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// Nobody is signed in.
+    NotSignedIn,
+    /// Somebody is signed in already, or is just signing in.
+    AlreadySignedIn,
+    /// The server did not accept the credentials.
+    LoginRefused,
+    /// No such source.
+    NotFound,
+    /// More than one source fits.
+    Ambiguous,
+    /// dom0's policy refused the call.
+    PolicyRefused,
+    /// The proxy or the server cannot be reached, or did not answer in time.
+    Unreachable,
+    /// The server or the proxy answered with a fault.
+    ServerFault,
+    /// The work was given up: logout, or the daemon ends.
+    Cancelled,
+    /// The store failed.
+    Store,
+    /// The daemon has a fault.
+    Internal,
+}
+
+/// How things are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The daemon's version.
+    pub version: SoftwareVersion,
+    /// Since when the daemon runs.
+    pub started: Timestamp,
+    /// Who is signed in.
+    pub session: Session,
+    /// The sync that runs now.
+    pub running_sync: Option<SyncStart>,
+    /// The last sync that ended, also before the daemon was started.
+    pub last_sync: Option<SyncReport>,
+    /// When the last sync that succeeded had ended.
+    pub last_success: Option<Timestamp>,
+    /// How the proxy is.
+    pub proxy: ProxyStatus,
+    /// What is held.
+    pub totals: Totals,
+}
+
+/// Who is signed in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Session {
+    /// Nobody.
+    SignedOut,
+    /// A login is under way.
+    SigningIn,
+    /// Somebody.
+    SignedIn {
+        /// The journalist's id.
+        journalist: JournalistId,
+        /// The login name.
+        username: Username,
+        /// Since when.
+        since: Timestamp,
+        /// When the server said the session would expire. A hint: it prolongs sessions that are used.
+        expires: Timestamp,
+    },
+}
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SessionEnd {
+    /// The journalist signed out.
+    Logout,
+    /// The server no longer accepts the session.
+    Expired,
+    /// The daemon ends.
+    Shutdown,
+}
+
+/// How the proxy is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProxyStatus {
+    /// No call to the proxy is open; one is opened when there is work.
+    NotConnected,
+    /// A call is open and the proxy answers.
+    Connected {
+        /// The proxy's version.
+        software: SoftwareVersion,
+        /// What it says of itself.
+        health: Health,
+    },
+    /// A call is open, or was, and the proxy does not answer.
+    Failed {
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// The start of a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncStart {
+    /// When it was asked for.
+    pub asked: Timestamp,
+    /// When it started.
+    pub started: Timestamp,
+}
+
+/// A sync that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncReport {
+    /// When it was asked for and started.
+    pub start: SyncStart,
+    /// When it ended.
+    pub ended: Timestamp,
+    /// How.
+    pub outcome: SyncOutcome,
+    /// What the server lists; of the last complete snapshot.
+    pub counts: Counts,
+    /// How many rows of the mirror the sync wrote or removed.
+    pub rows_written: u64,
+    /// How long each call to the proxy took.
+    pub calls: Vec<CallTime>,
+}
+
+/// How a sync ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SyncOutcome {
+    /// Something had changed and was applied.
+    Ok,
+    /// Nothing had changed.
+    Unchanged,
+    /// It failed, and nothing was applied.
+    Failed(Failure),
+    /// It was given up, and nothing was applied.
+    Cancelled,
+}
+
+/// What a complete snapshot lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Journalists.
+    pub journalists: u64,
+    /// Sources.
+    pub sources: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Files.
+    pub files: u64,
+    /// Replies.
+    pub replies: u64,
+    /// Records that could not be read; what was held of them stays.
+    pub unreadable: u64,
+    /// Items that are listed and not shown, since their source is not listed.
+    pub not_shown: u64,
+}
+
+/// How long a call took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallTime {
+    /// The call's name.
+    pub call: String,
+    /// From the request to the answer's end, in milliseconds.
+    pub took_ms: u64,
+}
+
+/// What the daemon holds and shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Totals {
+    /// Sources shown.
+    pub sources: u64,
+    /// Items shown.
+    pub items: u64,
+    /// Items unread by the journalist.
+    pub unread: u64,
+    /// Records that could not be read when they were last listed.
+    pub unreadable: OverTime,
+}
+
+/// A count of faults, and since when there is at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OverTime {
+    /// How many.
+    pub count: u64,
+    /// Since when.
+    pub since: Option<Timestamp>,
+}
+
+/// A source, as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceRow {
+    /// Its id.
+    pub id: SourceId,
+    /// Its designation.
+    pub designation: Designation,
+    /// Whether it is starred.
+    pub starred: bool,
+    /// When the source last sent something.
+    pub last_updated: Timestamp,
+    /// The fingerprint of its key, as the server claims it; none while there is no key.
+    pub key: Option<Fingerprint>,
+    /// What is in its conversation.
+    pub counts: SourceCounts,
+}
+
+/// What is in a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SourceCounts {
+    /// Messages.
+    pub messages: u64,
+    /// Files.
+    pub files: u64,
+    /// Replies.
+    pub replies: u64,
+    /// Items that the journalist who signed in last has not seen.
+    pub unread: u64,
+}
+
+/// An item of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationItem {
+    /// What it is, with its id.
+    pub kind: ItemKind,
+    /// Its place in the conversation.
+    pub order: OrderNumber,
+    /// The name under which the server lists it.
+    pub filename: Option<Filename>,
+    /// The length of its ciphertext in bytes.
+    pub size: Size,
+    /// Whether the journalist who signed in last has seen it.
+    pub seen: Seen,
+}
+
+/// Whether a journalist has seen an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Seen {
+    /// Yes.
+    Seen,
+    /// No.
+    Unread,
+}
+
+/// The kinds of item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ItemKind {
+    /// What the source sent.
+    Submission {
+        /// Its id.
+        id: SubmissionId,
+        /// Message or file.
+        kind: SubmissionKind,
+    },
+    /// What a journalist wrote.
+    Reply {
+        /// Its id.
+        id: ReplyId,
+        /// The author's login name, if the server lists the author.
+        author: Option<Username>,
+    },
+}
+
+/// Something happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// A call to the proxy waits for its answer: the VM may be starting, or dom0 may be asking.
+    ProxyWaiting,
+    /// Somebody signed in.
+    SessionStarted(Session),
+    /// The session ended.
+    SessionEnded(SessionEnd),
+    /// A sync started.
+    SyncStarted(SyncStart),
+    /// The sync ended.
+    SyncEnded(SyncReport),
+    /// Sources have changed, appeared or gone. At most [`MAX_ROWS`] an event.
+    SourcesChanged(Vec<SourceId>),
+    /// Events were lost, since this front end did not take them in time: ask for everything anew.
+    Missed(u64),
+}

@@ -1,0 +1,211 @@
+//! The command line: every command but `daemon` is a front end of the daemon.
+
+mod args;
+mod connect;
+mod credentials;
+mod exit;
+mod json;
+mod safe_text;
+mod text;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser as _;
+use control::client::{Arrival, Client, ClientError};
+use control::{Event, Reply, Request};
+use tokio::signal::unix::{SignalKind, signal};
+
+use args::{Args, Command};
+use exit::{CliError, Exit};
+
+pub use safe_text::sanitized;
+
+use crate::settings::Settings;
+
+/// After how long a person at a terminal is told that something is under way.
+const WORTH_A_WORD: Duration = Duration::from_millis(250);
+
+/// Runs the program: reads the command line, does what it says, and gives the exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version go to standard output and are no error.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
+            drop(error.print());
+            return exit.into();
+        }
+    };
+    match run(&args) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            if args.json && !matches!(args.command, Command::Daemon { .. }) {
+                drop(print_line(&json::error(&error)));
+            }
+            drop(writeln!(io::stderr(), "splitdrop: {}", sanitized(&error.to_string())));
+            error.exit().into()
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<Exit, CliError> {
+    let mut settings = Settings::load(|name| std::env::var_os(name), args.socket.clone())?;
+    if let Command::Daemon { log_file } = &args.command {
+        settings.log_file = log_file.clone().or(settings.log_file);
+        crate::daemon::run(&settings)?;
+        return Ok(Exit::Success);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            done = front_end(args, &settings) => done,
+            _ = interrupt.recv() => Ok(Exit::Interrupted),
+        }
+    })
+}
+
+async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
+    let mut client = connect::connect(settings, args.start).await?;
+    match &args.command {
+        // Handled before.
+        Command::Daemon { .. } => {}
+        Command::Status => {
+            let replies = ask(&mut client, Request::Status).await?;
+            for reply in replies {
+                if let Reply::Status(status) = reply {
+                    print(args, || json::status(&status), || text::status(&status))?;
+                }
+            }
+        }
+        Command::Login { username, credentials_stdin } => {
+            refuse_if_signed_in(&mut client).await?;
+            let credentials = if *credentials_stdin {
+                credentials::from_stdin()?
+            } else {
+                credentials::ask(username.as_deref(), args.batch)?
+            };
+            for reply in ask(&mut client, credentials.request()).await? {
+                if let Reply::SignedIn(session) = reply {
+                    print(args, || json::signed_in(&session), || text::signed_in(&session))?;
+                }
+            }
+        }
+        Command::Logout => {
+            ask(&mut client, Request::Logout).await?;
+            print(args, json::done, || "Signed out.\n".to_owned())?;
+        }
+        Command::Refresh => {
+            for reply in ask(&mut client, Request::Refresh).await? {
+                if let Reply::Synced(report) = reply {
+                    print(args, || json::refreshed(&report), || text::refreshed(&report))?;
+                }
+            }
+        }
+        Command::Sources => {
+            let mut sources = Vec::new();
+            for reply in ask(&mut client, Request::Sources).await? {
+                if let Reply::Sources(some) = reply {
+                    sources.extend(some);
+                }
+            }
+            print(args, || json::sources(&sources), || text::sources(&sources))?;
+        }
+        Command::Show { source } => {
+            let (mut shown, mut items) = (None, Vec::new());
+            for reply in ask(&mut client, Request::Show { source: source.clone() }).await? {
+                match reply {
+                    Reply::Source(row) => shown = Some(row),
+                    Reply::Conversation(some) => items.extend(some),
+                    Reply::Status(_) | Reply::SignedIn(_) | Reply::Synced(_) | Reply::Sources(_) => {}
+                }
+            }
+            if let Some(source) = shown {
+                print(args, || json::conversation(&source, &items), || text::conversation(&source, &items))?;
+            }
+        }
+        Command::Watch => watch(args, &mut client).await?,
+    }
+    Ok(Exit::Success)
+}
+
+/// A login prompt is worth nothing to somebody who is signed in already.
+async fn refuse_if_signed_in(client: &mut Client) -> Result<(), CliError> {
+    for reply in ask(client, Request::Status).await? {
+        if let Reply::Status(status) = reply
+            && let control::Session::SignedIn { username, .. } = status.session
+        {
+            return Err(CliError::AlreadySignedIn { username: username.as_str().to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Makes a request and gathers its answer; tells a person at a terminal that it takes a while.
+async fn ask(client: &mut Client, request: Request) -> Result<Vec<Reply>, CliError> {
+    let what = match &request {
+        Request::Login { .. } => "signing in; the proxy VM may have to start first",
+        Request::Refresh => "syncing",
+        Request::Status | Request::Logout | Request::Sources | Request::Show { .. } | Request::Watch => "waiting",
+    };
+    let mut replies = Vec::new();
+    let answered = {
+        let asking = client.request(request, |arrival| match arrival {
+            Arrival::Reply(reply) => replies.push(reply),
+            Arrival::Event(_) => {}
+        });
+        tokio::pin!(asking);
+        tokio::select! {
+            answered = &mut asking => answered,
+            () = tokio::time::sleep(WORTH_A_WORD) => {
+                if io::IsTerminal::is_terminal(&io::stderr()) {
+                    drop(writeln!(io::stderr(), "{what} ..."));
+                }
+                asking.await
+            }
+        }
+    };
+    answered?;
+    Ok(replies)
+}
+
+async fn watch(args: &Args, client: &mut Client) -> Result<(), CliError> {
+    for reply in ask(client, Request::Watch).await? {
+        if let Reply::Status(status) = reply {
+            print(args, || json::status(&status), || text::watching(&status))?;
+        }
+    }
+    loop {
+        let event: Event = match client.next_event().await {
+            Ok(event) => event,
+            Err(ClientError::Ended) => return Err(CliError::DaemonEnded),
+            Err(error) => return Err(error.into()),
+        };
+        print(args, || json::event(&event), || text::event(&event))?;
+    }
+}
+
+/// Prints one object, or what a person reads.
+fn print(args: &Args, object: impl FnOnce() -> String, text: impl FnOnce() -> String) -> Result<(), CliError> {
+    let result = if args.json { print_line(&object()) } else { print_text(&text()) };
+    match result {
+        // Whoever read has seen enough: `splitdrop watch | head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::ReaderGone),
+        other => Ok(other?),
+    }
+}
+
+fn print_line(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+fn print_text(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

@@ -1,0 +1,106 @@
+//! Exit codes, and the errors that lead to them.
+
+use std::io;
+use std::process::ExitCode;
+
+use control::FailureKind;
+use control::client::ClientError;
+use protocol::value::ValueError;
+
+use crate::daemon::DaemonError;
+use crate::failure::chain;
+use crate::settings::SettingsError;
+
+/// The program's exit codes. They are listed in `--help`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    Success = 0,
+    Failure = 1,
+    Usage = 2,
+    NoDaemon = 3,
+    NotSignedIn = 4,
+    LoginRefused = 5,
+    NotFound = 6,
+    PolicyRefused = 7,
+    Unreachable = 8,
+    AlreadyRunning = 9,
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// A command failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CliError {
+    #[error("{}", chain(.0))]
+    Settings(#[from] SettingsError),
+    #[error("{}", chain(.0))]
+    Daemon(#[from] DaemonError),
+    #[error("{}{}", chain(.0), if matches!(.0, ClientError::NoDaemon { .. }) {
+        ": start one with `splitdrop daemon`, or add --start"
+    } else {
+        ""
+    })]
+    Client(#[from] ClientError),
+    #[error("the daemon that was started did not come up{}", if .0.is_empty() { String::new() } else { format!(": {}", .0) })]
+    NotStarted(String),
+    #[error("{username} is signed in already: run `splitdrop logout` first")]
+    AlreadySignedIn { username: String },
+    #[error("{0}")]
+    Credentials(#[from] ValueError),
+    #[error("there is no terminal to ask on: use --credentials-stdin")]
+    NoTerminal,
+    #[error("standard input has no three lines: user name, passphrase, code")]
+    CredentialLines,
+    #[error("the daemon has ended")]
+    DaemonEnded,
+    #[error("nobody reads the output any more")]
+    ReaderGone,
+    #[error("{}", chain(.0))]
+    Io(#[from] io::Error),
+}
+
+impl CliError {
+    /// The error's name in JSON.
+    pub(super) fn name(&self) -> &'static str {
+        match self.exit() {
+            Exit::Success => "none",
+            Exit::Failure => "failure",
+            Exit::Usage => "usage",
+            Exit::NoDaemon => "no_daemon",
+            Exit::NotSignedIn => "not_signed_in",
+            Exit::LoginRefused => "login_refused",
+            Exit::NotFound => "not_found",
+            Exit::PolicyRefused => "policy_refused",
+            Exit::Unreachable => "unreachable",
+            Exit::AlreadyRunning => "already_running",
+            Exit::Interrupted => "interrupted",
+        }
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        match self {
+            Self::Settings(_) | Self::Credentials(_) | Self::CredentialLines | Self::NoTerminal => Exit::Usage,
+            Self::Daemon(DaemonError::AlreadyRunning(_) | DaemonError::SocketTaken(_)) => Exit::AlreadyRunning,
+            Self::Client(ClientError::NoDaemon { .. } | ClientError::Ended) | Self::DaemonEnded => Exit::NoDaemon,
+            Self::Client(ClientError::Failed(failure)) => of_failure(failure.kind),
+            Self::AlreadySignedIn { .. } => Exit::LoginRefused,
+            Self::Daemon(_) | Self::Client(_) | Self::NotStarted(_) | Self::ReaderGone | Self::Io(_) => Exit::Failure,
+        }
+    }
+}
+
+fn of_failure(kind: FailureKind) -> Exit {
+    match kind {
+        FailureKind::NotSignedIn => Exit::NotSignedIn,
+        FailureKind::AlreadySignedIn | FailureKind::LoginRefused => Exit::LoginRefused,
+        FailureKind::NotFound | FailureKind::Ambiguous => Exit::NotFound,
+        FailureKind::PolicyRefused => Exit::PolicyRefused,
+        FailureKind::Unreachable => Exit::Unreachable,
+        FailureKind::ServerFault | FailureKind::Cancelled | FailureKind::Store | FailureKind::Internal => Exit::Failure,
+    }
+}

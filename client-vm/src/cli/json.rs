@@ -1,0 +1,203 @@
+//! What `--json` prints: one object with `format` 1. Times are RFC 3339 in UTC.
+
+use control::{
+    ConversationItem, Event, Failure, ItemKind, OverTime, ProxyStatus, Seen, Session, SessionEnd, SourceRow, Status,
+    SyncOutcome, SyncReport, SyncStart,
+};
+use protocol::value::Timestamp;
+use protocol::{ApiLevel, ServerContact, SubmissionKind};
+use serde_json::{Value, json};
+
+use super::exit::CliError;
+
+/// The version of these objects. It changes when a field goes or changes its meaning.
+const FORMAT: u32 = 1;
+
+/// Puts the version into an object and prints it on one line.
+fn object(mut fields: Value) -> String {
+    if let Some(fields) = fields.as_object_mut() {
+        fields.insert("format".to_owned(), FORMAT.into());
+    }
+    fields.to_string()
+}
+
+pub(super) fn error(error: &CliError) -> String {
+    object(json!({ "error": { "kind": error.name(), "message": error.to_string() } }))
+}
+
+pub(super) fn done() -> String {
+    object(json!({}))
+}
+
+pub(super) fn sources(sources: &[SourceRow]) -> String {
+    object(json!({ "sources": sources.iter().map(source).collect::<Vec<_>>() }))
+}
+
+pub(super) fn conversation(row: &SourceRow, items: &[ConversationItem]) -> String {
+    object(json!({ "source": source(row), "items": items.iter().map(item).collect::<Vec<_>>() }))
+}
+
+pub(super) fn signed_in(session: &Session) -> String {
+    object(json!({ "session": self::session(session) }))
+}
+
+pub(super) fn refreshed(report: &SyncReport) -> String {
+    object(json!({ "sync": self::report(report) }))
+}
+
+pub(super) fn status(status: &Status) -> String {
+    object(json!({
+        "version": status.version.as_str(),
+        "started": time(status.started),
+        "session": session(&status.session),
+        "sync": {
+            "running": status.running_sync.as_ref().map(start),
+            "last": status.last_sync.as_ref().map(report),
+            "last_success": status.last_success.map(time),
+        },
+        "proxy": proxy(&status.proxy),
+        "held": {
+            "sources": status.totals.sources,
+            "items": status.totals.items,
+            "unread": status.totals.unread,
+            "unreadable": over_time(status.totals.unreadable),
+        },
+    }))
+}
+
+pub(super) fn event(event: &Event) -> String {
+    object(match event {
+        Event::ProxyWaiting => json!({ "event": "proxy_waiting" }),
+        Event::SessionStarted(started) => json!({ "event": "session_started", "session": session(started) }),
+        Event::SessionEnded(why) => json!({ "event": "session_ended", "reason": session_end(*why) }),
+        Event::SyncStarted(started) => json!({ "event": "sync_started", "sync": start(started) }),
+        Event::SyncEnded(ended) => json!({ "event": "sync_ended", "sync": report(ended) }),
+        Event::SourcesChanged(ids) => {
+            let ids: Vec<_> = ids.iter().map(|id| id.as_str()).collect();
+            json!({ "event": "sources_changed", "sources": ids })
+        }
+        Event::Missed(count) => json!({ "event": "missed", "count": count }),
+    })
+}
+
+pub(super) fn time(at: Timestamp) -> String {
+    // Every `Timestamp` is one of jiff's.
+    jiff::Timestamp::from_microsecond(at.as_i64()).map(|at| at.to_string()).unwrap_or_default()
+}
+
+fn source(row: &SourceRow) -> Value {
+    json!({
+        "uuid": row.id.as_str(),
+        "designation": row.designation.as_str(),
+        "starred": row.starred,
+        "last_updated": time(row.last_updated),
+        "key": row.key.as_ref().map(|key| key.as_str()),
+        "counts": {
+            "messages": row.counts.messages,
+            "files": row.counts.files,
+            "replies": row.counts.replies,
+            "unread": row.counts.unread,
+        },
+    })
+}
+
+fn item(item: &ConversationItem) -> Value {
+    let (id, kind, author) = match &item.kind {
+        ItemKind::Submission { id, kind: SubmissionKind::Message } => (id.as_str(), "message", None),
+        ItemKind::Submission { id, kind: SubmissionKind::File } => (id.as_str(), "file", None),
+        ItemKind::Reply { id, author } => (id.as_str(), "reply", author.as_ref()),
+    };
+    json!({
+        "uuid": id,
+        "kind": kind,
+        "order": item.order.get(),
+        "filename": item.filename.as_ref().map(|name| name.as_str()),
+        "size": item.size.get(),
+        "author": author.map(|name| name.as_str()),
+        "unread": item.seen == Seen::Unread,
+    })
+}
+
+fn session(session: &Session) -> Value {
+    match session {
+        Session::SignedOut => json!({ "state": "signed_out" }),
+        Session::SigningIn => json!({ "state": "signing_in" }),
+        Session::SignedIn { journalist, username, since, expires } => json!({
+            "state": "signed_in",
+            "journalist": journalist.as_str(),
+            "username": username.as_str(),
+            "since": time(*since),
+            "expires": time(*expires),
+        }),
+    }
+}
+
+pub(super) fn session_end(why: SessionEnd) -> &'static str {
+    match why {
+        SessionEnd::Logout => "logout",
+        SessionEnd::Expired => "expired",
+        SessionEnd::Shutdown => "shutdown",
+    }
+}
+
+fn start(start: &SyncStart) -> Value {
+    json!({ "asked": time(start.asked), "started": time(start.started) })
+}
+
+fn report(report: &SyncReport) -> Value {
+    let (outcome, error) = match &report.outcome {
+        SyncOutcome::Ok => ("ok", None),
+        SyncOutcome::Unchanged => ("unchanged", None),
+        SyncOutcome::Failed(Failure { message, .. }) => ("failed", Some(message.as_str())),
+        SyncOutcome::Cancelled => ("cancelled", None),
+    };
+    let calls: Vec<_> = report.calls.iter().map(|call| json!({ "call": call.call, "took_ms": call.took_ms })).collect();
+    json!({
+        "asked": time(report.start.asked),
+        "started": time(report.start.started),
+        "ended": time(report.ended),
+        "outcome": outcome,
+        "error": error,
+        "counts": {
+            "journalists": report.counts.journalists,
+            "sources": report.counts.sources,
+            "messages": report.counts.messages,
+            "files": report.counts.files,
+            "replies": report.counts.replies,
+        },
+        "unreadable": report.counts.unreadable,
+        "not_shown": report.counts.not_shown,
+        "rows_written": report.rows_written,
+        "calls": calls,
+    })
+}
+
+fn proxy(proxy: &ProxyStatus) -> Value {
+    match proxy {
+        ProxyStatus::NotConnected => json!({ "state": "not_connected" }),
+        ProxyStatus::Failed { message } => json!({ "state": "failed", "error": message }),
+        ProxyStatus::Connected { software, health } => json!({
+            "state": "connected",
+            "version": software.as_str(),
+            "tor": health.tor,
+            "speaks": match health.speaks {
+                ApiLevel::V1 => "v1",
+                ApiLevel::V2 => "v2",
+            },
+            "server": match health.contact {
+                ServerContact::NoneYet => json!({ "contact": "none_yet" }),
+                ServerContact::Answered { ago_ms } => json!({ "contact": "answered", "ago_ms": ago_ms }),
+                ServerContact::Failed { kind, stage, ago_ms } => json!({
+                    "contact": "failed",
+                    "error": kind.name(),
+                    "stage": stage.name(),
+                    "ago_ms": ago_ms,
+                }),
+            },
+        }),
+    }
+}
+
+fn over_time(fault: OverTime) -> Value {
+    json!({ "count": fault.count, "since": fault.since.map(time) })
+}

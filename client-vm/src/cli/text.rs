@@ -1,0 +1,225 @@
+//! What a person reads. Everything that came from the server or a source goes through [`sanitized`].
+
+use control::{
+    ConversationItem, Event, ItemKind, ProxyStatus, Seen, Session, SessionEnd, SourceRow, Status, SyncOutcome,
+    SyncReport,
+};
+use protocol::value::Timestamp;
+use protocol::{ServerContact, SubmissionKind};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::json::time;
+use super::safe_text::sanitized;
+
+/// How much of an id identifies a source for most purposes.
+const SHORT_ID: usize = 8;
+
+pub(super) fn signed_in(session: &Session) -> String {
+    match session {
+        Session::SignedIn { username, .. } => format!("Signed in as {}.\n", sanitized(username.as_str())),
+        Session::SigningIn => "A login is under way.\n".to_owned(),
+        Session::SignedOut => "Nobody is signed in.\n".to_owned(),
+    }
+}
+
+pub(super) fn refreshed(report: &SyncReport) -> String {
+    format!("{}.\n", capitalized(&outcome(report)))
+}
+
+pub(super) fn status(status: &Status) -> String {
+    let mut text = signed_in(&status.session);
+    let mut line = |label: &str, value: &str| text.push_str(&format!("{label:<12} {value}\n"));
+    if let Some(running) = &status.running_sync {
+        line("syncing", &format!("since {}", short_time(running.started)));
+    }
+    match &status.last_sync {
+        Some(last) => line("last sync", &format!("{}, {}", short_time(last.ended), outcome(last))),
+        None => line("last sync", "never"),
+    }
+    if let Some(success) = status.last_success
+        && status.last_sync.as_ref().is_some_and(|last| last.ended != success)
+    {
+        line("last success", &short_time(success));
+    }
+    let totals = &status.totals;
+    line("held", &format!("{} sources, {} items, {} unread", totals.sources, totals.items, totals.unread));
+    if let Some(since) = totals.unreadable.since {
+        let count = totals.unreadable.count;
+        line("unreadable", &format!("{count} records, since {}", short_time(since)));
+    }
+    line("proxy", &proxy(&status.proxy));
+    text
+}
+
+pub(super) fn watching(status: &Status) -> String {
+    format!("{}Watching; Ctrl-C ends it.\n", signed_in(&status.session))
+}
+
+pub(super) fn sources(sources: &[SourceRow]) -> String {
+    if sources.is_empty() {
+        return "No sources. `splitdrop status` says when the last sync was.\n".to_owned();
+    }
+    let mut rows =
+        vec![["", "SOURCE", "LAST UPDATE", "UNREAD", "MESSAGES", "FILES", "REPLIES", "ID"].map(str::to_owned)];
+    for row in sources {
+        rows.push([
+            if row.starred { "*" } else { "" }.to_owned(),
+            sanitized(row.designation.as_str()),
+            short_time(row.last_updated),
+            row.counts.unread.to_string(),
+            row.counts.messages.to_string(),
+            row.counts.files.to_string(),
+            row.counts.replies.to_string(),
+            row.id.as_str().chars().take(SHORT_ID).collect(),
+        ]);
+    }
+    table(&rows)
+}
+
+pub(super) fn conversation(source: &SourceRow, items: &[ConversationItem]) -> String {
+    let mut text = format!(
+        "{}{}\nid   {}\nkey  {}\n\n",
+        sanitized(source.designation.as_str()),
+        if source.starred { " *" } else { "" },
+        source.id,
+        source.key.as_ref().map_or("none yet", |key| key.as_str()),
+    );
+    if items.is_empty() {
+        text.push_str("Nothing in this conversation.\n");
+        return text;
+    }
+    let mut rows = vec![["", "NUMBER", "KIND", "BYTES", "FROM", "NAME"].map(str::to_owned)];
+    for item in items {
+        let (kind, from) = match &item.kind {
+            ItemKind::Submission { kind: SubmissionKind::Message, .. } => ("message", "source".to_owned()),
+            ItemKind::Submission { kind: SubmissionKind::File, .. } => ("file", "source".to_owned()),
+            ItemKind::Reply { author, .. } => {
+                ("reply", author.as_ref().map_or_else(|| "unknown".to_owned(), |name| sanitized(name.as_str())))
+            }
+        };
+        rows.push([
+            match item.seen {
+                Seen::Seen => "",
+                Seen::Unread => "new",
+            }
+            .to_owned(),
+            item.order.get().to_string(),
+            kind.to_owned(),
+            item.size.get().to_string(),
+            from,
+            item.filename.as_ref().map(|name| sanitized(name.as_str())).unwrap_or_default(),
+        ]);
+    }
+    text.push_str(&table(&rows));
+    text
+}
+
+pub(super) fn event(event: &Event) -> String {
+    match event {
+        Event::ProxyWaiting => {
+            "The call to the proxy VM takes a while: it may be starting, or dom0 may be asking.\n".to_owned()
+        }
+        Event::SessionStarted(session) => signed_in(session),
+        Event::SessionEnded(SessionEnd::Logout) => "Signed out.\n".to_owned(),
+        Event::SessionEnded(SessionEnd::Expired) => {
+            "The server no longer accepts the session: run `splitdrop login`.\n".to_owned()
+        }
+        Event::SessionEnded(SessionEnd::Shutdown) => "The daemon is ending.\n".to_owned(),
+        Event::SyncStarted(start) => format!("{}  sync started.\n", short_time(start.started)),
+        Event::SyncEnded(report) => format!("{}  {}.\n", short_time(report.ended), outcome(report)),
+        Event::SourcesChanged(ids) => format!("{} sources have changed.\n", ids.len()),
+        Event::Missed(count) => format!("{count} events were missed.\n"),
+    }
+}
+
+fn outcome(report: &SyncReport) -> String {
+    let counts = &report.counts;
+    let lists = format!(
+        "{} sources, {} messages, {} files, {} replies",
+        counts.sources, counts.messages, counts.files, counts.replies
+    );
+    let mut text = match &report.outcome {
+        SyncOutcome::Ok => format!("synced: {lists}"),
+        SyncOutcome::Unchanged => format!("synced, nothing new: {lists}"),
+        SyncOutcome::Failed(failure) => return format!("sync failed: {}", sanitized(&failure.message)),
+        SyncOutcome::Cancelled => return "sync cancelled".to_owned(),
+    };
+    if counts.unreadable > 0 {
+        text.push_str(&format!("; {} unreadable", counts.unreadable));
+    }
+    if counts.not_shown > 0 {
+        text.push_str(&format!("; {} not shown, since their sources are not listed", counts.not_shown));
+    }
+    text
+}
+
+fn proxy(proxy: &ProxyStatus) -> String {
+    match proxy {
+        ProxyStatus::NotConnected => "not connected".to_owned(),
+        ProxyStatus::Failed { message } => format!("does not answer: {}", sanitized(message)),
+        ProxyStatus::Connected { software, health } => {
+            let way = if health.tor { "through Tor" } else { "WITHOUT Tor" };
+            let contact = match health.contact {
+                ServerContact::NoneYet => "has not asked the server yet".to_owned(),
+                ServerContact::Answered { ago_ms } => format!("the server answered {} s ago", ago_ms / 1000),
+                ServerContact::Failed { kind, stage, ago_ms } => {
+                    format!("{} at {}, {} s ago", kind.describe(), stage.name(), ago_ms / 1000)
+                }
+            };
+            format!("version {}, {way}; {contact}", software.as_str())
+        }
+    }
+}
+
+/// A time to the second.
+fn short_time(at: Timestamp) -> String {
+    let text = time(at);
+    let seconds = text.split(['.', 'Z']).next().unwrap_or_default();
+    format!("{}Z", seconds.replace('T', " "))
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().collect::<String>() + characters.as_str()).unwrap_or_default()
+}
+
+/// Columns as wide as their widest cell; numbers to the right.
+fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let mut widths = [0; COLUMNS];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.width());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let padding = " ".repeat(width.saturating_sub(cell.width()));
+            let number = !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit());
+            let parts = if number { [padding.as_str(), cell] } else { [cell, padding.as_str()] };
+            line.extend(parts);
+            line.push_str("  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_lines_up_whatever_the_script() {
+        let rows = [["a", "WORD"], ["12", "海鸥"], ["7", "x"]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(&rows), "a   WORD\n12  海鸥\n 7  x\n");
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(short_time(Timestamp::try_new(1_729_785_077_123_456).unwrap()), "2024-10-24 15:51:17Z");
+        assert_eq!(short_time(Timestamp::try_new(0).unwrap()), "1970-01-01 00:00:00Z");
+    }
+}

@@ -1,0 +1,173 @@
+//! The daemon: locks the data directory, opens the store and the control socket, and runs until it is told to end.
+//!
+//! **Invariant:** one daemon a data directory; a lock that a crash left behind stops nobody.
+//!
+//! **Invariant:** what it creates is for its user alone: directories 0700, files and the socket 0600.
+
+mod front_end;
+mod log;
+mod private;
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{Mode, umask};
+use protocol::value::ValueError;
+use qubes_rpc::qrexec::Qrexec;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use log::LogError;
+
+use crate::clock::Clock;
+use crate::engine::{Engine, EngineHandle};
+use crate::failure::chain;
+use crate::proxy::Proxy;
+use crate::settings::Settings;
+use crate::store::{Store, StoreError};
+
+/// What the daemon's one line on standard output begins with, once commands can reach it.
+pub const READY: &str = "listening on";
+
+/// How many front ends may be connected at the same time; more wait.
+const MAX_FRONT_ENDS: usize = 64;
+/// How long front ends may take to get their last answers when the daemon ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The daemon could not start, or could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Another daemon has the data directory.
+    #[error("another daemon uses {}", .0.display())]
+    AlreadyRunning(PathBuf),
+    /// Something else listens on the control socket.
+    #[error("another daemon listens on {}: end it, or choose another socket with --socket", .0.display())]
+    SocketTaken(PathBuf),
+    /// A directory or file could not be made or opened.
+    #[error("could not set up {}", .path.display())]
+    SetUp {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The log could not be opened.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The store could not be opened.
+    #[error("could not open the store")]
+    Store(#[from] StoreError),
+    /// Signals or the runtime could not be set up.
+    #[error("could not set up the program")]
+    Runtime(#[source] io::Error),
+    /// This program's version is none.
+    #[error(transparent)]
+    Version(#[from] ValueError),
+}
+
+/// Runs the daemon until SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`DaemonError`].
+pub fn run(settings: &Settings) -> Result<(), DaemonError> {
+    umask(Mode::S_IRWXG | Mode::S_IRWXO);
+    let set_up = |path: &PathBuf| {
+        let path = path.clone();
+        move |source| DaemonError::SetUp { path, source }
+    };
+    private::directory(&settings.home).map_err(set_up(&settings.home))?;
+    log::start(settings.log_file.as_deref())?;
+    let _lock = lock(settings)?;
+    private::files_in(&settings.home).map_err(set_up(&settings.home))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Runtime)?;
+    let store = Store::open(&settings.home)?;
+    runtime.block_on(serve(settings, store))
+}
+
+fn lock(settings: &Settings) -> Result<Flock<std::fs::File>, DaemonError> {
+    let path = settings.home.join("lock");
+    let file = private::file(&path).map_err(|source| DaemonError::SetUp { path: path.clone(), source })?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+        nix::errno::Errno::EWOULDBLOCK => DaemonError::AlreadyRunning(settings.home.clone()),
+        other => DaemonError::SetUp { path, source: other.into() },
+    })
+}
+
+async fn serve(settings: &Settings, store: Store) -> Result<(), DaemonError> {
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Runtime)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(DaemonError::Runtime)?;
+    let listener = listen(settings).await?;
+    let software = control::greeting::own_version()?;
+    let qrexec = Qrexec { program: settings.qrexec_client.clone() };
+    let proxy = Proxy::new(qrexec, settings.proxy_vm.clone(), software.clone());
+    let (engine, handle) = Engine::new(proxy, store.clone(), Clock::System, software).await?;
+    let mut main_tasks = JoinSet::new();
+    main_tasks.spawn(engine.run(stop.clone()));
+    main_tasks.spawn(accept(listener, handle, store, stop.clone()));
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "daemon ready");
+    // For whoever started it and waits; nothing else is ever written to standard output.
+    if let Err(error) = writeln!(io::stdout(), "{READY} {}", settings.socket.display()) {
+        tracing::debug!(%error, "nobody waits for the daemon");
+    }
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        // Neither task ends by itself: one that does has panicked.
+        _ = main_tasks.join_next() => tracing::error!("a main task ended early"),
+    }
+    tracing::info!("daemon ending");
+    stop.cancel();
+    while main_tasks.join_next().await.is_some() {}
+    if let Err(error) = std::fs::remove_file(&settings.socket) {
+        tracing::warn!(%error, "could not remove the control socket");
+    }
+    Ok(())
+}
+
+/// Binds the control socket. One that nobody listens on was left by a crash and is replaced.
+async fn listen(settings: &Settings) -> Result<UnixListener, DaemonError> {
+    let path = &settings.socket;
+    let set_up = |source| DaemonError::SetUp { path: path.clone(), source };
+    if let Some(parent) = path.parent() {
+        private::directory(parent).map_err(set_up)?;
+    }
+    match UnixStream::connect(path).await {
+        Ok(_) => return Err(DaemonError::SocketTaken(path.clone())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(set_up)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(set_up(error)),
+    }
+    // The umask makes it 0600.
+    UnixListener::bind(path).map_err(set_up)
+}
+
+/// Takes front ends until `stop`.
+async fn accept(listener: UnixListener, engine: EngineHandle, store: Store, stop: CancellationToken) {
+    let mut front_ends = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some(_) = front_ends.join_next() => {}
+            accepted = listener.accept(), if front_ends.len() < MAX_FRONT_ENDS => match accepted {
+                Ok((stream, _)) => {
+                    front_ends.spawn(front_end::serve(stream, engine.clone(), store.clone(), stop.clone()));
+                }
+                Err(error) => {
+                    tracing::error!(error = chain(&error), "could not accept a front end");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            },
+        }
+    }
+    let farewell = async { while front_ends.join_next().await.is_some() {} };
+    if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
+        front_ends.shutdown().await;
+    }
+}

@@ -1,0 +1,167 @@
+//! One front end's connection.
+
+use std::time::Duration;
+
+use control::message::MAX_ROWS;
+use control::{Event, Failure, FailureKind, FromDaemon, Reply, Request, ToDaemon};
+use protocol::frame::{encode_frame, frame_bytes};
+use qubes_rpc::channel::{ChannelError, Closed, FrameReader, FrameSender, frame_queue, write_frames};
+use tokio::net::UnixStream;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::EngineHandle;
+use crate::failure::{self, failure};
+use crate::store::{SourceMatch, Store, view};
+
+/// How long a front end may take for its greeting.
+const GREETING_DEADLINE: Duration = Duration::from_secs(5);
+/// How many requests of one front end may be under way.
+const MAX_REQUESTS: usize = 8;
+
+/// Serves a front end until it goes, or until `stop` and its requests have ended.
+pub(super) async fn serve(stream: UnixStream, engine: EngineHandle, store: Store, stop: CancellationToken) {
+    let same_user = stream.peer_cred().is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw());
+    if !same_user {
+        tracing::warn!("a front end of another user was turned away");
+        return;
+    }
+    let (reader, writer) = stream.into_split();
+    let (sender, queue) = frame_queue();
+    let mut writing = JoinSet::new();
+    writing.spawn(write_frames(writer, queue));
+    let front_end = FrontEnd { engine, store, sender };
+    if let Err(error) = front_end.talk(FrameReader::new(reader), stop).await {
+        tracing::debug!(error = failure::chain(&error), "a front end's connection failed");
+    }
+    // Every sender is gone: what is queued is written, unless the front end does not read it.
+    let _ = tokio::time::timeout(GREETING_DEADLINE, writing.join_next()).await;
+}
+
+#[derive(Debug, Clone)]
+struct FrontEnd {
+    engine: EngineHandle,
+    store: Store,
+    sender: FrameSender,
+}
+
+impl FrontEnd {
+    async fn talk(
+        self,
+        mut reader: FrameReader<tokio::net::unix::OwnedReadHalf>,
+        stop: CancellationToken,
+    ) -> Result<(), ChannelError> {
+        let greeting = tokio::time::timeout(GREETING_DEADLINE, reader.next_payload()).await;
+        if !matches!(greeting, Ok(Ok(Some(_)))) {
+            return Ok(());
+        }
+        // The front end compares: it is the one that can tell a person.
+        if self.sender.send(frame_bytes(&control::greeting::greeting())?).await.is_err() {
+            return Ok(());
+        }
+        let mut requests = JoinSet::new();
+        loop {
+            tokio::select! {
+                message = reader.next_message::<ToDaemon>(), if requests.len() < MAX_REQUESTS => {
+                    let Some(ToDaemon { id, request }) = message? else { return Ok(()) };
+                    requests.spawn(self.clone().answer(id, request));
+                }
+                Some(_) = requests.join_next() => {}
+                () = stop.cancelled() => break,
+            }
+        }
+        // The engine answers what is under way, if only that it is given up. Watching has no end of its own.
+        let _ =
+            tokio::time::timeout(Duration::from_secs(1), async { while requests.join_next().await.is_some() {} }).await;
+        Ok(())
+    }
+
+    async fn answer(self, id: u32, request: Request) {
+        let watch = matches!(request, Request::Watch).then(|| self.engine.subscribe());
+        let result = self.perform(id, request).await;
+        if self.send(&FromDaemon::Done { id, result }).await.is_err() {
+            return;
+        }
+        let Some(mut events) = watch else { return };
+        loop {
+            let event = match events.recv().await {
+                Ok(event) => event,
+                Err(RecvError::Lagged(missed)) => Event::Missed(missed),
+                Err(RecvError::Closed) => return,
+            };
+            if self.send(&FromDaemon::Event(event)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn perform(&self, id: u32, request: Request) -> Result<(), Failure> {
+        match request {
+            Request::Status | Request::Watch => {
+                let status = self.engine.status().await?;
+                self.item(id, Reply::Status(Box::new(status))).await
+            }
+            Request::Login { username, passphrase, one_time_code } => {
+                let session = self.engine.login(username, passphrase, one_time_code).await?;
+                self.item(id, Reply::SignedIn(session)).await
+            }
+            Request::Logout => self.engine.logout().await,
+            Request::Refresh => {
+                let report = self.engine.refresh().await?;
+                self.item(id, Reply::Synced(report)).await
+            }
+            Request::Sources => {
+                let rows = self.store.read(view::sources).await.map_err(|error| failure::of_store(&error))?;
+                for some in rows.chunks(MAX_ROWS) {
+                    self.item(id, Reply::Sources(some.to_vec())).await?;
+                }
+                Ok(())
+            }
+            Request::Show { source } => self.show(id, source).await,
+        }
+    }
+
+    async fn show(&self, id: u32, source: String) -> Result<(), Failure> {
+        let read = move |transaction: &rusqlite::Transaction<'_>| {
+            let found = view::find_source(transaction, &source)?;
+            let items = match &found {
+                SourceMatch::One(row) => view::conversation(transaction, row.id)?,
+                SourceMatch::None | SourceMatch::Many(_) => Vec::new(),
+            };
+            Ok((found, items))
+        };
+        let (found, items) = self.store.read(read).await.map_err(|error| failure::of_store(&error))?;
+        match found {
+            SourceMatch::One(row) => self.item(id, Reply::Source(row)).await?,
+            SourceMatch::None => {
+                return Err(failure(FailureKind::NotFound, "no such source: `splitdrop sources` lists them"));
+            }
+            SourceMatch::Many(count) => {
+                let text = format!("{count} sources fit: give more of the id, as `splitdrop sources` shows it");
+                return Err(failure(FailureKind::Ambiguous, text));
+            }
+        }
+        for some in items.chunks(MAX_ROWS) {
+            self.item(id, Reply::Conversation(some.to_vec())).await?;
+        }
+        Ok(())
+    }
+
+    async fn item(&self, id: u32, reply: Reply) -> Result<(), Failure> {
+        // Nobody hears of it when the front end is gone.
+        self.send(&FromDaemon::Item { id, reply })
+            .await
+            .map_err(|Closed| failure(FailureKind::Cancelled, "the front end is gone"))
+    }
+
+    async fn send(&self, message: &FromDaemon) -> Result<(), Closed> {
+        match encode_frame(message) {
+            Ok(frame) => self.sender.send(frame).await,
+            Err(error) => {
+                tracing::error!(error = failure::chain(&error), "an answer to a front end does not fit a frame");
+                Err(Closed)
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How the rest of the daemon talks to the engine.
+
+use control::{Event, Failure, FailureKind, Session, Status, SyncReport};
+use protocol::value::{OneTimeCode, Passphrase, Username};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use crate::failure::failure;
+
+/// Where one answer goes.
+#[derive(Debug)]
+pub(super) struct Answer<T>(oneshot::Sender<Result<T, Failure>>);
+
+impl<T> Answer<T> {
+    /// Gives the answer; whoever asked may be gone.
+    pub(super) fn give(self, result: Result<T, Failure>) {
+        drop(self.0.send(result));
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Command {
+    Status(Answer<Status>),
+    Login { username: Username, passphrase: Passphrase, one_time_code: OneTimeCode, answer: Answer<Session> },
+    Logout(Answer<()>),
+    Refresh(Answer<SyncReport>),
+}
+
+/// A handle to the engine. Clones reach the same one.
+#[derive(Debug, Clone)]
+pub struct EngineHandle {
+    commands: mpsc::Sender<Command>,
+    events: broadcast::Sender<Event>,
+}
+
+impl EngineHandle {
+    pub(super) fn new(commands: mpsc::Sender<Command>, events: broadcast::Sender<Event>) -> Self {
+        Self { commands, events }
+    }
+
+    /// How things are.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn status(&self) -> Result<Status, Failure> {
+        self.ask(Command::Status).await
+    }
+
+    /// Signs in. Goes on when the future is dropped.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn login(
+        &self,
+        username: Username,
+        passphrase: Passphrase,
+        one_time_code: OneTimeCode,
+    ) -> Result<Session, Failure> {
+        self.ask(|answer| Command::Login { username, passphrase, one_time_code, answer }).await
+    }
+
+    /// Signs out.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn logout(&self) -> Result<(), Failure> {
+        self.ask(Command::Logout).await
+    }
+
+    /// Syncs at once, or once more after a running sync, and waits for its end.
+    ///
+    /// # Errors
+    /// [`Failure`]; a sync that fails is one.
+    pub async fn refresh(&self) -> Result<SyncReport, Failure> {
+        self.ask(Command::Refresh).await
+    }
+
+    /// The events from now on.
+    #[must_use]
+    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.events.subscribe()
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, Failure> {
+        let ended = |_| failure(FailureKind::Cancelled, "the daemon is ending");
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(command(Answer(answer))).await.map_err(|_| ended(()))?;
+        answered.await.map_err(|_| ended(()))?
+    }
+}

@@ -1,0 +1,97 @@
+//! One sync as a task: opens the metadata call if need be, syncs, and brings the call back.
+
+use std::sync::Arc;
+
+use control::{Failure, FailureKind, SyncStart};
+use protocol::value::Token;
+use protocol::{ApiLevel, ErrorKind, Scope};
+use qubes_rpc::connection::CallFailure;
+use qubes_rpc::qrexec::QrexecCall;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::failure::{self, failure};
+use crate::proxy::{Proxy, ProxyError};
+use crate::store::Store;
+use crate::sync::{SyncFailure, Synced, sync};
+
+#[derive(Debug)]
+pub(super) struct SyncTask {
+    pub(super) proxy: Proxy,
+    /// The call that is open already.
+    pub(super) call: Option<Arc<QrexecCall>>,
+    pub(super) token: Token,
+    pub(super) api_level: ApiLevel,
+    pub(super) store: Store,
+    pub(super) clock: Clock,
+    pub(super) start: SyncStart,
+    pub(super) cancel: CancellationToken,
+}
+
+#[derive(Debug)]
+pub(super) struct SyncEnded {
+    /// The call that was used, to be kept for the next sync.
+    pub(super) call: Option<Arc<QrexecCall>>,
+    pub(super) result: Result<Synced, SyncStop>,
+}
+
+/// Why a sync did not succeed.
+#[derive(Debug)]
+pub(super) enum SyncStop {
+    Open(ProxyError),
+    Failed(SyncFailure),
+    Panicked,
+}
+
+impl SyncStop {
+    /// Whether the server no longer accepts the session.
+    pub(super) fn is_unauthorized(&self) -> bool {
+        match self {
+            Self::Failed(SyncFailure::Call { failure, .. }) => failure.kind() == ErrorKind::Unauthorized,
+            Self::Failed(SyncFailure::Snapshot(_) | SyncFailure::Store(_) | SyncFailure::Cancelled)
+            | Self::Open(_)
+            | Self::Panicked => false,
+        }
+    }
+
+    /// What to say; `None` when the sync was cancelled.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::Open(error) => Some(failure::of_proxy(error)),
+            Self::Failed(SyncFailure::Cancelled) => None,
+            Self::Failed(error) => Some(failure::of_sync(error)),
+            Self::Panicked => Some(failure(FailureKind::Internal, "the sync met a fault: see the daemon's log")),
+        }
+    }
+}
+
+impl SyncTask {
+    pub(super) async fn run(mut self, waiting: impl FnOnce()) -> SyncEnded {
+        if let Some(open) = self.call.take_if(|call| call.connection().broken_by().is_none()) {
+            let result = self.sync(&open).await;
+            // The proxy may have ended since the last sync without anybody noticing; what is asked here can be asked
+            // twice. Any other result stands.
+            if !matches!(&result, Err(SyncFailure::Call { failure: CallFailure::Incomplete(_), .. })) {
+                return SyncEnded { call: Some(open), result: result.map_err(SyncStop::Failed) };
+            }
+        }
+        let opened = tokio::select! {
+            opened = self.proxy.open(Scope::Metadata, Some(self.api_level), waiting) => opened,
+            () = self.cancel.cancelled() => {
+                return SyncEnded { call: None, result: Err(SyncStop::Failed(SyncFailure::Cancelled)) };
+            }
+        };
+        match opened {
+            Ok(open) => {
+                let open = Arc::new(open);
+                let result = self.sync(&open).await.map_err(SyncStop::Failed);
+                SyncEnded { call: Some(open), result }
+            }
+            Err(error) => SyncEnded { call: None, result: Err(SyncStop::Open(error)) },
+        }
+    }
+
+    async fn sync(&self, call: &QrexecCall) -> Result<Synced, SyncFailure> {
+        sync(call.connection(), &self.token, &self.store, &self.clock, self.start, &self.cancel).await
+    }
+}

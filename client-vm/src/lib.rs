@@ -1,0 +1,17 @@
+//! Splitdrop's client: the inbox in the VM that has no network.
+//!
+//! The daemon owns the store, the calls to the proxy and the session; commands and other front ends talk to it over the
+//! control socket.
+//!
+//! **Invariant:** nothing here opens a network connection: the only ways out are qrexec calls and the control socket.
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod clock;
+pub mod daemon;
+pub mod engine;
+mod failure;
+pub mod proxy;
+pub mod settings;
+pub mod store;
+pub mod sync;

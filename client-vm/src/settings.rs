@@ -1,0 +1,168 @@
+//! Where things are: the configuration file and the environment.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use qubes_rpc::name::{NameError, VmName};
+use serde::Deserialize;
+
+const DEFAULT_PROXY_VM: &str = "sd-proxy";
+const DEFAULT_QREXEC_CLIENT: &str = "/usr/bin/qrexec-client-vm";
+/// The longest path of a Unix socket, in bytes.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// What daemon and commands are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The data directory.
+    pub home: PathBuf,
+    /// The control socket.
+    pub socket: PathBuf,
+    /// The VM of the proxy.
+    pub proxy_vm: VmName,
+    /// The program that makes qrexec calls.
+    pub qrexec_client: PathBuf,
+    /// The daemon's log; none means journald, or standard error where there is no journald.
+    pub log_file: Option<PathBuf>,
+}
+
+/// The settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// There is no home directory to put data into.
+    #[error("neither SPLITDROP_HOME nor HOME is set")]
+    NoHome,
+    /// The configuration file cannot be read.
+    #[error("could not read the configuration {}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The configuration file is not valid.
+    #[error("the configuration {} is not valid: {message}", .path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the line.
+        message: String,
+    },
+    /// `proxy_vm` is no VM's name.
+    #[error("`proxy_vm` in the configuration is not valid")]
+    ProxyVm(#[from] NameError),
+    /// The control socket's path is too long for a socket.
+    #[error("the socket's path {} is longer than {MAX_SOCKET_PATH} bytes: choose another with --socket", .0.display())]
+    SocketPath(PathBuf),
+}
+
+/// The configuration file. Unknown keys are errors: a misspelt one would be ignored otherwise.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    proxy_vm: Option<String>,
+    qrexec_client: Option<PathBuf>,
+    log_file: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Reads the settings; `variable` gives an environment variable, `socket` is the command line's choice.
+    ///
+    /// # Errors
+    /// [`SettingsError`].
+    pub fn load(variable: impl Fn(&str) -> Option<OsString>, socket: Option<PathBuf>) -> Result<Self, SettingsError> {
+        let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let user_home = path("HOME");
+        let in_home = |rest: &str| user_home.as_ref().map(|home| home.join(rest));
+        let home = path("SPLITDROP_HOME")
+            .or_else(|| path("XDG_DATA_HOME").map(|data| data.join("splitdrop")))
+            .or_else(|| in_home(".local/share/splitdrop"))
+            .ok_or(SettingsError::NoHome)?;
+        let file = match path("SPLITDROP_CONFIG") {
+            Some(named) => read(&named, false)?,
+            None => path("XDG_CONFIG_HOME")
+                .map(|config| config.join("splitdrop/config.toml"))
+                .or_else(|| in_home(".config/splitdrop/config.toml"))
+                .map_or_else(|| Ok(File::default()), |default| read(&default, true))?,
+        };
+        let socket = socket
+            .or_else(|| path("XDG_RUNTIME_DIR").map(|runtime| runtime.join("splitdrop/control.sock")))
+            .unwrap_or_else(|| home.join("control.sock"));
+        if socket.as_os_str().len() > MAX_SOCKET_PATH {
+            return Err(SettingsError::SocketPath(socket));
+        }
+        Ok(Self {
+            proxy_vm: file.proxy_vm.as_deref().unwrap_or(DEFAULT_PROXY_VM).parse()?,
+            qrexec_client: path("SPLITDROP_QREXEC")
+                .or(file.qrexec_client)
+                .unwrap_or_else(|| DEFAULT_QREXEC_CLIENT.into()),
+            log_file: file.log_file,
+            home,
+            socket,
+        })
+    }
+}
+
+fn read(path: &Path, may_be_absent: bool) -> Result<File, SettingsError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if may_be_absent && error.kind() == std::io::ErrorKind::NotFound => return Ok(File::default()),
+        Err(source) => return Err(SettingsError::Read { path: path.to_owned(), source }),
+    };
+    toml::from_str(&text).map_err(|error| SettingsError::Invalid { path: path.to_owned(), message: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+        let find =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        Settings::load(find, None)
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_a_workstation() {
+        let settings = load(&[("HOME", "/home/user"), ("XDG_RUNTIME_DIR", "/run/user/1000")]).unwrap();
+        assert_eq!(settings.home, Path::new("/home/user/.local/share/splitdrop"));
+        assert_eq!(settings.socket, Path::new("/run/user/1000/splitdrop/control.sock"));
+        assert_eq!(settings.proxy_vm.as_str(), "sd-proxy");
+        assert_eq!(settings.qrexec_client, Path::new("/usr/bin/qrexec-client-vm"));
+    }
+
+    #[test]
+    fn the_environment_comes_before_the_file_and_the_file_before_the_defaults() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.toml");
+        std::fs::write(&file, "proxy_vm = \"work-proxy\"\nqrexec_client = \"/opt/qrexec\"\n").unwrap();
+        let file = file.to_str().unwrap();
+        let variables = [("SPLITDROP_HOME", "/data"), ("SPLITDROP_CONFIG", file)];
+        let settings = load(&variables).unwrap();
+        assert_eq!(settings.proxy_vm.as_str(), "work-proxy");
+        assert_eq!(settings.qrexec_client, Path::new("/opt/qrexec"));
+        assert_eq!(settings.socket, Path::new("/data/control.sock"));
+        let settings = load(&[variables[0], variables[1], ("SPLITDROP_QREXEC", "/elsewhere")]).unwrap();
+        assert_eq!(settings.qrexec_client, Path::new("/elsewhere"));
+    }
+
+    #[test]
+    fn a_bad_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.toml");
+        for (text, part) in [("proxy_wm = \"x\"", "proxy_wm"), ("proxy_vm = \"-rf\"", "proxy_vm")] {
+            std::fs::write(&file, text).unwrap();
+            let error = load(&[("SPLITDROP_HOME", "/data"), ("SPLITDROP_CONFIG", file.to_str().unwrap())]).unwrap_err();
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        let missing = load(&[("HOME", "/home/user"), ("SPLITDROP_CONFIG", "/nowhere/config.toml")]);
+        assert!(matches!(missing, Err(SettingsError::Read { .. })));
+        assert!(matches!(load(&[]), Err(SettingsError::NoHome)));
+    }
+
+    #[test]
+    fn a_socket_path_that_is_too_long_is_refused() {
+        let long = format!("/{}", "x".repeat(120));
+        assert!(matches!(load(&[("SPLITDROP_HOME", &long)]), Err(SettingsError::SocketPath(_))));
+    }
+}

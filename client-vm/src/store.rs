@@ -1,0 +1,151 @@
+//! The store: an SQLite database in the data directory.
+//!
+//! **Invariant:** one connection writes, in whole transactions; readers cannot write. After an error inside a
+//! transaction nothing of it is left.
+//!
+//! **Invariant:** no text of the server or of a source is part of an SQL statement or of a path.
+
+mod migration;
+pub mod mirror;
+mod open;
+pub mod view;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+pub use migration::MigrationError;
+pub use mirror::{Applied, SyncEnd};
+pub use view::SourceMatch;
+
+/// The database's file name in the data directory.
+const DATABASE: &str = "store.sqlite3";
+/// How many readers are kept open.
+const READERS: usize = 4;
+
+/// The store failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// SQLite said so.
+    #[error("the database failed")]
+    Sqlite(#[from] rusqlite::Error),
+    /// The database could not be brought to this version.
+    #[error(transparent)]
+    Migration(#[from] MigrationError),
+    /// A row holds what this program never writes.
+    #[error("the database holds a value that is not valid: {0}")]
+    Value(#[from] protocol::value::ValueError),
+    /// A stored report does not decode.
+    #[error("the database holds a report that does not decode")]
+    Report(#[from] protocol::codec::DecodeError),
+    /// A report could not be encoded.
+    #[error("a report could not be encoded")]
+    EncodeReport(#[from] protocol::codec::EncodeError),
+    /// The work in the database panicked or was cut off by the program's end.
+    #[error("work in the database was cut off")]
+    CutOff,
+}
+
+/// A handle to the store. Clones share one writer and some readers.
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    directory: Box<Path>,
+    writer: Mutex<Connection>,
+    readers: Mutex<Vec<Connection>>,
+}
+
+impl Store {
+    /// Opens the store in `directory`, which must exist; creates or migrates the database.
+    ///
+    /// # Errors
+    /// [`StoreError`]; a database of a newer version is left as it is.
+    pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        let mut writer = open::writer(&directory.join(DATABASE))?;
+        migration::migrate(&mut writer)?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                directory: directory.into(),
+                writer: Mutex::new(writer),
+                readers: Mutex::new(Vec::new()),
+            }),
+        })
+    }
+
+    /// Runs `work` in one transaction on the writer, off the async threads. When it fails, nothing of it is kept.
+    ///
+    /// Not cancel-safe in the sense that the work goes on when the future is dropped; it is never cut in two.
+    ///
+    /// # Errors
+    /// What `work` returns, and SQLite's errors of the transaction itself.
+    pub async fn write<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        let inner = Arc::clone(&self.inner);
+        off_thread(move || {
+            let mut writer = inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let result = work(&transaction)?;
+            transaction.commit()?;
+            Ok(result)
+        })
+        .await
+    }
+
+    /// Runs `work` on a reader, in one read transaction, off the async threads.
+    ///
+    /// # Errors
+    /// What `work` returns, and SQLite's errors.
+    pub async fn read<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        let inner = Arc::clone(&self.inner);
+        off_thread(move || {
+            let kept = inner.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let mut reader = match kept {
+                Some(reader) => reader,
+                None => open::reader(&inner.directory.join(DATABASE))?,
+            };
+            let transaction = reader.transaction()?;
+            let result = work(&transaction)?;
+            transaction.finish()?;
+            let mut readers = inner.readers.lock().unwrap_or_else(PoisonError::into_inner);
+            if readers.len() < READERS {
+                readers.push(reader);
+            }
+            Ok(result)
+        })
+        .await
+    }
+
+    /// Moves what is in the write-ahead log into the database, before the program ends.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub async fn checkpoint(&self) -> Result<(), StoreError> {
+        let inner = Arc::clone(&self.inner);
+        off_thread(move || {
+            let writer = inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+async fn off_thread<T, F>(work: F) -> Result<T, StoreError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, StoreError> + Send + 'static,
+{
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(StoreError::CutOff))
+}

@@ -1,0 +1,152 @@
+//! What front ends see, read through the views.
+
+use control::{ConversationItem, ItemKind, Seen, SourceCounts, SourceRow, Totals};
+use protocol::SubmissionKind;
+use protocol::value::{
+    Designation, Filename, Fingerprint, OrderNumber, Problem, Size, SourceId, Timestamp, Username, ValueError,
+};
+use rusqlite::{Row, Transaction};
+
+use super::{StoreError, mirror};
+
+const SOURCES: &str = "
+    SELECT s.id, s.designation, s.starred, s.last_updated_us, s.key_fingerprint,
+           coalesce(c.messages, 0), coalesce(c.files, 0), coalesce(c.replies, 0), coalesce(c.unread, 0)
+    FROM visible_source AS s
+    LEFT JOIN (
+        SELECT source_id, sum(kind = 'message') AS messages, sum(kind = 'file') AS files,
+               sum(kind = 'reply') AS replies, sum(unread) AS unread
+        FROM visible_item
+        WHERE ?1 IS NULL OR source_id = ?1
+        GROUP BY source_id
+    ) AS c ON c.source_id = s.id
+    WHERE ?1 IS NULL OR s.id = ?1
+    ORDER BY s.last_updated_us DESC, s.id";
+
+/// What a person's word for a source fits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceMatch {
+    /// One source.
+    One(Box<SourceRow>),
+    /// None.
+    None,
+    /// So many.
+    Many(usize),
+}
+
+/// The sources, the one that wrote last first.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn sources(transaction: &Transaction<'_>) -> Result<Vec<SourceRow>, StoreError> {
+    select_sources(transaction, None)
+}
+
+fn select_sources(transaction: &Transaction<'_>, only: Option<SourceId>) -> Result<Vec<SourceRow>, StoreError> {
+    let only = only.map(|id| id.to_string());
+    let mut statement = transaction.prepare_cached(SOURCES)?;
+    let mut rows = statement.query([only])?;
+    let mut sources = Vec::new();
+    while let Some(row) = rows.next()? {
+        sources.push(source(row)?);
+    }
+    Ok(sources)
+}
+
+fn source(row: &Row<'_>) -> Result<SourceRow, StoreError> {
+    let key: Option<String> = row.get(4)?;
+    Ok(SourceRow {
+        id: text(row, 0)?.parse()?,
+        designation: Designation::try_new(text(row, 1)?)?,
+        starred: row.get(2)?,
+        last_updated: Timestamp::try_new(row.get(3)?)?,
+        key: key.map(Fingerprint::try_new).transpose()?,
+        counts: SourceCounts { messages: row.get(5)?, files: row.get(6)?, replies: row.get(7)?, unread: row.get(8)? },
+    })
+}
+
+fn text(row: &Row<'_>, column: usize) -> Result<String, rusqlite::Error> {
+    row.get(column)
+}
+
+/// Finds the source that a person means: by its id, else by its designation, else by the beginning of its id; in any
+/// case of letters.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn find_source(transaction: &Transaction<'_>, word: &str) -> Result<SourceMatch, StoreError> {
+    let word = word.trim().to_lowercase();
+    if word.is_empty() {
+        return Ok(SourceMatch::None);
+    }
+    let mut statement = transaction.prepare_cached("SELECT id, designation FROM visible_source")?;
+    let mut rows = statement.query([])?;
+    let (mut by_id, mut by_designation, mut by_prefix) = (Vec::new(), Vec::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        let id: SourceId = text(row, 0)?.parse()?;
+        let spelled = id.as_str().to_lowercase();
+        if spelled == word {
+            by_id.push(id);
+        } else if text(row, 1)?.to_lowercase() == word {
+            by_designation.push(id);
+        } else if spelled.starts_with(&word) {
+            by_prefix.push(id);
+        }
+    }
+    let best = [by_id, by_designation, by_prefix].into_iter().find(|found| !found.is_empty()).unwrap_or_default();
+    match best.as_slice() {
+        [] => Ok(SourceMatch::None),
+        [id] => Ok(match select_sources(transaction, Some(*id))?.pop() {
+            Some(row) => SourceMatch::One(Box::new(row)),
+            None => SourceMatch::None,
+        }),
+        more => Ok(SourceMatch::Many(more.len())),
+    }
+}
+
+/// A source's conversation, in its order.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn conversation(transaction: &Transaction<'_>, source: SourceId) -> Result<Vec<ConversationItem>, StoreError> {
+    let mut statement = transaction.prepare_cached(
+        "SELECT i.id, i.kind, i.item_order, i.filename, i.size_bytes, i.unread, j.username
+         FROM visible_item AS i LEFT JOIN server_journalist AS j ON j.id = i.author_id
+         WHERE i.source_id = ?1
+         ORDER BY i.item_order, i.id",
+    )?;
+    let mut rows = statement.query([source.as_str()])?;
+    let mut items = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (id, author): (String, Option<String>) = (row.get(0)?, row.get(6)?);
+        let submission = |kind| -> Result<ItemKind, ValueError> { Ok(ItemKind::Submission { id: id.parse()?, kind }) };
+        let kind = match text(row, 1)?.as_str() {
+            "message" => submission(SubmissionKind::Message)?,
+            "file" => submission(SubmissionKind::File)?,
+            "reply" => ItemKind::Reply { id: id.parse()?, author: author.map(Username::try_new).transpose()? },
+            _ => return Err(ValueError { what: "an item's kind", problem: Problem::Malformed }.into()),
+        };
+        let filename: Option<String> = row.get(3)?;
+        items.push(ConversationItem {
+            kind,
+            order: OrderNumber::try_new(row.get(2)?)?,
+            filename: filename.map(Filename::try_new).transpose()?,
+            size: Size::try_new(row.get(4)?)?,
+            seen: if row.get(5)? { Seen::Unread } else { Seen::Seen },
+        });
+    }
+    Ok(items)
+}
+
+/// What is held and shown.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn totals(transaction: &Transaction<'_>) -> Result<Totals, StoreError> {
+    let (sources, items, unread) = transaction
+        .prepare_cached(
+            "SELECT (SELECT count(*) FROM visible_source), count(*), coalesce(sum(unread), 0) FROM visible_item",
+        )?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    Ok(Totals { sources, items, unread, unreadable: mirror::load_sync_end(transaction)?.unreadable })
+}

@@ -1,0 +1,10 @@
+//! The metadata sync: asks the proxy for the four lists and brings the mirror to what they say.
+//!
+//! **Invariant:** nothing is applied unless all four answers are complete; what is applied is one transaction.
+
+mod gather;
+mod plan;
+mod run;
+
+pub use plan::{Change, Digest, Known, ListPlan, Mirror, Plan, Snapshot, SnapshotError};
+pub use run::{SyncFailure, Synced, sync};

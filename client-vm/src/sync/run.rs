@@ -1,0 +1,115 @@
+//! One sync from the first call to the committed transaction.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use control::{SyncOutcome, SyncReport, SyncStart};
+use protocol::value::{SourceId, Token};
+use qubes_rpc::connection::{CallFailure, Connection};
+use tokio_util::sync::CancellationToken;
+
+use super::gather::gather;
+use super::plan::{Mirror, Plan, SnapshotError};
+use crate::clock::Clock;
+use crate::store::{Store, StoreError, mirror};
+
+/// How long a list may take at least. A server with 1,000 sources was seen to need 90 s, and Tor often gives 100 kB/s.
+const LIST_DEADLINE: Duration = Duration::from_secs(300);
+/// What each record that the mirror holds adds to that.
+const PER_RECORD: Duration = Duration::from_millis(100);
+/// How long a list may take at most.
+const MAX_LIST_DEADLINE: Duration = Duration::from_secs(3600);
+
+/// A sync failed; nothing was applied.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncFailure {
+    /// A call failed.
+    #[error("{call} failed")]
+    Call {
+        /// The call's name.
+        call: &'static str,
+        /// Why.
+        #[source]
+        failure: CallFailure,
+    },
+    /// A list cannot be taken.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It was given up before anything was applied.
+    #[error("the sync was cancelled")]
+    Cancelled,
+}
+
+/// A sync succeeded, and what it brought is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Synced {
+    /// The report, as stored.
+    pub report: SyncReport,
+    /// The sources that changed.
+    pub changed_sources: BTreeSet<SourceId>,
+}
+
+/// Asks for the four lists at the same time and applies what they say.
+///
+/// `cancel` stops it until the four answers are there; the transaction itself is never cut in two.
+///
+/// # Errors
+/// [`SyncFailure`].
+pub async fn sync(
+    connection: &Connection,
+    token: &Token,
+    store: &Store,
+    clock: &Clock,
+    start: SyncStart,
+    cancel: &CancellationToken,
+) -> Result<Synced, SyncFailure> {
+    let known = store.read(mirror::load_mirror).await?;
+    let deadline = list_deadline(&known);
+    let gathering = async {
+        tokio::try_join!(
+            gather(connection, token, &known.users, deadline),
+            gather(connection, token, &known.sources, deadline),
+            gather(connection, token, &known.submissions, deadline),
+            gather(connection, token, &known.replies, deadline),
+        )
+    };
+    let (users, sources, submissions, replies) = tokio::select! {
+        lists = gathering => lists?,
+        () = cancel.cancelled() => return Err(SyncFailure::Cancelled),
+    };
+    let calls = vec![users.1, sources.1, submissions.1, replies.1];
+    let plan = Plan {
+        users: users.0.diff(&known.users),
+        sources: sources.0.diff(&known.sources),
+        submissions: submissions.0.diff(&known.submissions),
+        replies: replies.0.diff(&known.replies),
+    };
+    drop(known);
+    let clock = clock.clone();
+    let synced = store
+        .write(move |transaction| {
+            let applied = mirror::apply(transaction, &plan)?;
+            let outcome = if applied.rows_written == 0 { SyncOutcome::Unchanged } else { SyncOutcome::Ok };
+            let report = SyncReport {
+                start,
+                ended: clock.now(),
+                outcome,
+                counts: applied.counts,
+                rows_written: applied.rows_written,
+                calls,
+            };
+            mirror::store_report(transaction, &report, true)?;
+            Ok(Synced { report, changed_sources: applied.changed_sources })
+        })
+        .await?;
+    Ok(synced)
+}
+
+fn list_deadline(known: &Mirror) -> Duration {
+    let records = known.users.len() + known.sources.len() + known.submissions.len() + known.replies.len();
+    let extra = PER_RECORD.saturating_mul(u32::try_from(records).unwrap_or(u32::MAX));
+    LIST_DEADLINE.saturating_add(extra).min(MAX_LIST_DEADLINE)
+}
