@@ -1,0 +1,251 @@
+//! The main job in front of somebody's eyes: the real programs, step by step.
+
+use std::io::{self, Write as _};
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
+use tokio::time::{Duration, Instant};
+
+use crate::environment::{CLIENT_VM, Environment, EnvironmentError, EnvironmentOptions, PROXY_VM};
+use crate::generator::MARLOW;
+use crate::programs::{BuildError, Programs};
+use crate::server::{Command, ControlError, KeyChoice, Outcome, SourceState, WorldError};
+
+/// What the new source calls itself.
+const NEW_SOURCE: &str = "unforeseen lighthouse";
+/// How many items the generated sources have.
+const ITEMS: u32 = 4;
+/// How long an event may take to come. A bound for a demo that hangs, not a measure.
+const EVENT_DEADLINE: Duration = Duration::from_secs(120);
+
+/// A step of the demo failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The programs could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The world could not be made.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// The environment failed.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// The staging server refused to be played with.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// Reading or writing failed.
+    #[error("could not read or write")]
+    Io(#[from] io::Error),
+    /// What was shown is not what must be.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+fn wrong(text: impl Into<String>) -> DemoError {
+    DemoError::Wrong(text.into())
+}
+
+/// Runs the demo with `sources` sources. Prints each step as it happens; with `json` one object a line.
+///
+/// # Errors
+/// [`DemoError`] of the first step that failed; it has been printed.
+pub async fn run(sources: u32, json: bool) -> Result<(), DemoError> {
+    let mut show = Show { json, rows: Vec::new(), started: Instant::now() };
+    let result = play(&mut show, sources).await;
+    if let Err(error) = &result {
+        show.step("failed", false, &error.to_string())?;
+    }
+    show.summary(result.is_ok())?;
+    result
+}
+
+async fn play(show: &mut Show, sources: u32) -> Result<(), DemoError> {
+    let mut command = String::new();
+    // The build takes its time on a fresh clone, so it is announced and runs off the async threads.
+    show.say("building the programs with cargo; on a fresh clone this takes minutes")?;
+    let built = tokio::task::spawn_blocking(move || {
+        let programs = Programs::build(|line| line.clone_into(&mut command));
+        (programs, command)
+    });
+    let (programs, command) = built.await.map_err(|_| wrong("the build was cut off"))?;
+    let programs = programs?;
+    show.step("build", true, &command)?;
+
+    let mut environment = Environment::start(programs, EnvironmentOptions::with_sources(sources, ITEMS)?).await?;
+    environment.start_daemon().await?;
+    let detail = format!("{CLIENT_VM} and {PROXY_VM} under the shipped qrexec policy, a server with {sources} sources");
+    show.step("VMs", true, &detail)?;
+
+    let played = with_environment(show, &environment, u64::from(sources)).await;
+    // Whatever happened, nothing may stay behind.
+    let code = environment.stop_daemon(Signal::SIGTERM).await?;
+    let open = environment.broker().counts().open;
+    environment.stop().await?;
+    played?;
+    if code != Some(0) || open != 0 {
+        return Err(wrong(format!("the daemon ended with {code:?} and left {open} qrexec calls open")));
+    }
+    show.step("end", true, "daemon ended cleanly, no call and no process left")
+}
+
+async fn with_environment(show: &mut Show, environment: &Environment, sources: u64) -> Result<(), DemoError> {
+    let mut watch = Watch::start(environment).await?;
+
+    let login = environment.login(&MARLOW).await?;
+    let name = text(&login, "/session/username")?;
+    show.step("login", true, &format!("{name}, through {PROXY_VM}: passphrase and one-time code accepted"))?;
+
+    let first = watch.until("sync_ended").await?;
+    let counts = ok_counts(&first, "ok")?;
+    if number(&first, "/sync/counts/sources")? != sources {
+        return Err(wrong(format!("the server has {sources} sources, and the sync found {counts}")));
+    }
+    show.step("first sync", true, &format!("get_users, get_sources, get_submissions, get_all_replies: {counts}"))?;
+
+    let listed = environment.json(&["sources"], "").await?;
+    let rows = listed.pointer("/sources").and_then(Value::as_array).map_or(0, Vec::len);
+    if u64::try_from(rows) != Ok(sources) {
+        return Err(wrong(format!("`splitdrop sources` lists {rows} of {sources} sources")));
+    }
+    let newest = text(&listed, "/sources/0/designation").unwrap_or("none");
+    show.step("sources", true, &format!("`splitdrop sources` lists {rows}; the newest is {newest}"))?;
+
+    let control = environment.server().control();
+    let created = control.apply(Command::NewSource {
+        designation: Some(NEW_SOURCE.to_owned()),
+        key: KeyChoice::Any,
+        state: SourceState::Listed,
+    })?;
+    let Outcome::Source { uuid, .. } = created else { return Err(wrong("the server made no source")) };
+    control.apply(Command::NewMessage { source: uuid, size: 612 })?;
+    show.step("a source writes", true, &format!("{NEW_SOURCE} sends a message to the server"))?;
+
+    let refreshed = environment.json(&["refresh"], "").await?;
+    let counts = ok_counts(&refreshed, "ok")?;
+    show.step("refresh", true, &format!("`splitdrop refresh`: {counts}"))?;
+
+    let shown = environment.json(&["show", NEW_SOURCE], "").await?;
+    let (kind, size) = (text(&shown, "/items/0/kind")?, number(&shown, "/items/0/size")?);
+    if (kind, size) != ("message", 612) || number(&shown, "/source/counts/unread")? != 1 {
+        return Err(wrong(format!("`splitdrop show` shows something else: {shown}")));
+    }
+    show.step("the message", true, &format!("`splitdrop show`: 1 unread {kind} of {size} bytes"))?;
+
+    let unchanged = environment.json(&["refresh"], "").await?;
+    ok_counts(&unchanged, "unchanged")?;
+    if number(&unchanged, "/sync/rows_written")? != 0 {
+        return Err(wrong("a sync without news wrote rows"));
+    }
+    show.step("nothing new", true, "another sync writes no row")?;
+
+    environment.json(&["logout"], "").await?;
+    watch.until("session_ended").await?;
+    show.step("logout", true, "the token is gone")
+}
+
+/// `splitdrop watch --json`, running.
+struct Watch {
+    lines: Lines<BufReader<ChildStdout>>,
+    /// Killed when this is dropped.
+    _child: Child,
+}
+
+impl Watch {
+    async fn start(environment: &Environment) -> Result<Self, DemoError> {
+        let mut child =
+            environment.splitdrop(["watch", "--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let stdout = child.stdout.take().ok_or_else(|| wrong("`splitdrop watch` has no output"))?;
+        let mut watch = Self { lines: BufReader::new(stdout).lines(), _child: child };
+        // The first line is the status: from here on every event is seen.
+        watch.next().await?;
+        Ok(watch)
+    }
+
+    async fn next(&mut self) -> Result<Value, DemoError> {
+        let line = tokio::time::timeout(EVENT_DEADLINE, self.lines.next_line())
+            .await
+            .map_err(|_| wrong("`splitdrop watch` prints nothing"))??
+            .ok_or_else(|| wrong("`splitdrop watch` has ended"))?;
+        serde_json::from_str(&line).map_err(|_| wrong("`splitdrop watch --json` printed what is no object"))
+    }
+
+    async fn until(&mut self, event: &str) -> Result<Value, DemoError> {
+        loop {
+            let next = self.next().await?;
+            if next.pointer("/event").and_then(Value::as_str) == Some(event) {
+                return Ok(next);
+            }
+        }
+    }
+}
+
+/// The counts of a sync that must have ended with `outcome`, in words.
+fn ok_counts(report: &Value, outcome: &str) -> Result<String, DemoError> {
+    let ended = text(report, "/sync/outcome")?;
+    if ended != outcome {
+        let error = text(report, "/sync/error").unwrap_or("no reason given");
+        return Err(wrong(format!("the sync ended `{ended}`: {error}")));
+    }
+    let count = |name: &str| number(report, &format!("/sync/counts/{name}"));
+    Ok(format!(
+        "{} sources, {} messages, {} files, {} replies",
+        count("sources")?,
+        count("messages")?,
+        count("files")?,
+        count("replies")?
+    ))
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> Result<&'a str, DemoError> {
+    value.pointer(pointer).and_then(Value::as_str).ok_or_else(|| wrong(format!("{pointer} is missing")))
+}
+
+fn number(value: &Value, pointer: &str) -> Result<u64, DemoError> {
+    value.pointer(pointer).and_then(Value::as_u64).ok_or_else(|| wrong(format!("{pointer} is missing")))
+}
+
+/// Prints steps as they happen, and the table at the end.
+struct Show {
+    json: bool,
+    rows: Vec<(String, bool, Duration)>,
+    started: Instant,
+}
+
+impl Show {
+    fn say(&self, text: &str) -> Result<(), DemoError> {
+        Ok(writeln!(io::stderr(), "{text} ...")?)
+    }
+
+    fn step(&mut self, name: &str, ok: bool, detail: &str) -> Result<(), DemoError> {
+        let took = self.started.elapsed();
+        self.started = Instant::now();
+        let mut out = io::stdout().lock();
+        if self.json {
+            let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            writeln!(out, "{}", json!({ "format": 1, "step": name, "ok": ok, "took_ms": ms, "detail": detail }))?;
+        } else {
+            let mark = if ok { "ok    " } else { "FAILED" };
+            writeln!(out, "{mark} {name:<16} {:>9.3} s  {detail}", took.as_secs_f64())?;
+        }
+        out.flush()?;
+        self.rows.push((name.to_owned(), ok, took));
+        Ok(())
+    }
+
+    fn summary(&self, ok: bool) -> Result<(), DemoError> {
+        if self.json {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        writeln!(out, "\n{:<18}{:<8}{:>9}", "STEP", "RESULT", "SECONDS")?;
+        for (name, ok, took) in &self.rows {
+            let result = if *ok { "ok" } else { "FAILED" };
+            writeln!(out, "{name:<18}{result:<8}{:>9.3}", took.as_secs_f64())?;
+        }
+        let verdict = if ok { "The main job works." } else { "The demo failed; the last step above says why." };
+        Ok(writeln!(out, "\n{verdict}")?)
+    }
+}

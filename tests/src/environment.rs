@@ -1,0 +1,340 @@
+//! The whole of it on one machine: a staging server, the stand-in for qrexec with the shipped policy, and the real
+//! programs: the daemon in the place of `sd-app`, the proxy in the place of `sd-proxy`.
+//!
+//! **Invariant:** an environment that is stopped or dropped leaves no process and no file.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use client_vm::daemon::READY;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use qubes_rpc::PROXY_SERVICE;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::generator::{Account, Recipe};
+use crate::programs::Programs;
+use crate::qrexec::SOCKET_VARIABLE;
+use crate::qrexec::broker::{Broker, BrokerError, BrokerOptions, Installation};
+use crate::qrexec::policy::{FolderError, load_folder};
+use crate::qrexec::system::{QubeName, QubeNameError, System};
+use crate::server::{Server, ServerError, ServerOptions, WorldError};
+
+/// The client's VM.
+pub const CLIENT_VM: &str = "sd-app";
+/// The proxy's VM.
+pub const PROXY_VM: &str = "sd-proxy";
+
+/// How long a daemon may take to listen, and to end.
+const DAEMON_DEADLINE: Duration = Duration::from_secs(30);
+/// How long services get to end when the environment stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What an environment is made of.
+#[derive(Debug)]
+pub struct EnvironmentOptions {
+    /// The server.
+    pub server: ServerOptions,
+    /// The proxy VM's settings beside those that the environment makes; they win over them.
+    pub proxy_settings: BTreeMap<String, String>,
+}
+
+impl EnvironmentOptions {
+    /// A server of `sources` sources with `items` items each.
+    ///
+    /// # Errors
+    /// [`WorldError`].
+    pub fn with_sources(sources: u32, items: u32) -> Result<Self, WorldError> {
+        let world = Recipe::new(sources, items).generate()?;
+        Ok(Self { server: ServerOptions::new(world), proxy_settings: BTreeMap::new() })
+    }
+}
+
+/// The environment could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvironmentError {
+    /// The operating system said so.
+    #[error("could not {what}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The server did not start.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The stand-in for qrexec did not start or stop.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// The shipped policy could not be read.
+    #[error(transparent)]
+    Policy(#[from] FolderError),
+    /// A VM's name is none.
+    #[error(transparent)]
+    Name(#[from] QubeNameError),
+    /// The broker has no socket for the client's VM.
+    #[error("the stand-in for qrexec does not know {CLIENT_VM}")]
+    NoSocket,
+    /// The daemon did not come up.
+    #[error("the daemon did not come up: {0}")]
+    NotReady(String),
+    /// A command failed.
+    #[error("`splitdrop {command}` ended with {code:?}: {message}")]
+    Command {
+        /// What was run.
+        command: String,
+        /// Its exit code.
+        code: Option<i32>,
+        /// What it said.
+        message: String,
+    },
+    /// A command printed what is no JSON object.
+    #[error("`splitdrop {0}` printed no JSON object")]
+    NotJson(String),
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> EnvironmentError {
+    move |source| EnvironmentError::Io { what, source }
+}
+
+/// A running environment.
+#[derive(Debug)]
+pub struct Environment {
+    directory: TempDir,
+    server: Server,
+    broker: Broker,
+    programs: Programs,
+    qrexec_socket: PathBuf,
+    daemon: Option<Child>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// The exit code; none when a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it said besides.
+    pub stderr: String,
+}
+
+impl Environment {
+    /// Starts server and broker. The daemon is started by [`Self::start_daemon`].
+    ///
+    /// # Errors
+    /// [`EnvironmentError`].
+    pub async fn start(programs: Programs, options: EnvironmentOptions) -> Result<Self, EnvironmentError> {
+        let directory = tempfile::Builder::new().prefix("splitdrop-").tempdir().map_err(failed("make a directory"))?;
+        let server = Server::start(options.server).await?;
+        let mut settings = BTreeMap::from([
+            ("SD_PROXY_ORIGIN".to_owned(), server.origin()),
+            ("SD_PROXY_TOR".to_owned(), "off".to_owned()),
+            ("SD_PROXY_LOG_FILE".to_owned(), directory.path().join("proxy.log").display().to_string()),
+        ]);
+        settings.extend(options.proxy_settings);
+        let installed = Installation {
+            services: BTreeMap::from([(PROXY_SERVICE.to_owned(), programs.proxy.clone())]),
+            environment: settings,
+        };
+        let policy = load_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../qubes-rpc/dom0"))?;
+        let broker = Broker::start(BrokerOptions {
+            folder: directory.path().to_owned(),
+            policy,
+            system: System::workstation(),
+            installed: BTreeMap::from([(QubeName::try_new(PROXY_VM)?, installed)]),
+            grace: GRACE,
+        })?;
+        let qrexec_socket = broker.socket(CLIENT_VM).ok_or(EnvironmentError::NoSocket)?.to_owned();
+        Ok(Self { directory, server, broker, programs, qrexec_socket, daemon: None })
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The stand-in for qrexec.
+    #[must_use]
+    pub fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// The directory of everything that the environment writes.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The client's data directory.
+    #[must_use]
+    pub fn home(&self) -> PathBuf {
+        self.directory.path().join("sd-app")
+    }
+
+    /// The daemon's control socket.
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        self.home().join("control.sock")
+    }
+
+    /// What a command of the client needs in its environment to belong here.
+    #[must_use]
+    pub fn variables(&self) -> [(&'static str, PathBuf); 4] {
+        [
+            ("HOME", self.directory.path().to_owned()),
+            ("SPLITDROP_HOME", self.home()),
+            ("SPLITDROP_QREXEC", self.programs.qrexec_client.clone()),
+            (SOCKET_VARIABLE, self.qrexec_socket.clone()),
+        ]
+    }
+
+    /// The client program with these arguments, in an environment that holds nothing else.
+    pub fn splitdrop<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(&self.programs.splitdrop);
+        command.args(arguments).env_clear().envs(self.variables()).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// The client program's path.
+    #[must_use]
+    pub fn splitdrop_program(&self) -> &Path {
+        &self.programs.splitdrop
+    }
+
+    /// Starts the daemon and waits until it listens.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`].
+    pub async fn start_daemon(&mut self) -> Result<(), EnvironmentError> {
+        let log = self.directory.path().join("daemon.log");
+        let mut daemon = self
+            .splitdrop([OsStr::new("daemon"), OsStr::new("--log-file"), log.as_os_str()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed("start the daemon"))?;
+        let output = daemon.stdout.take().map(BufReader::new);
+        let ready = async {
+            match output {
+                Some(output) => output.lines().next_line().await,
+                None => Ok(None),
+            }
+        };
+        let line = tokio::time::timeout(DAEMON_DEADLINE, ready)
+            .await
+            .map_err(|_| EnvironmentError::NotReady("it does not listen".to_owned()))?
+            .map_err(failed("read from the daemon"))?;
+        if line.is_some_and(|line| line.starts_with(READY)) {
+            self.daemon = Some(daemon);
+            return Ok(());
+        }
+        let mut said = String::new();
+        if let Some(mut stderr) = daemon.stderr.take() {
+            stderr.read_to_string(&mut said).await.map_err(failed("read from the daemon"))?;
+        }
+        Err(EnvironmentError::NotReady(said.trim().to_owned()))
+    }
+
+    /// The daemon's process id, while it runs.
+    #[must_use]
+    pub fn daemon_pid(&self) -> Option<u32> {
+        self.daemon.as_ref().and_then(Child::id)
+    }
+
+    /// Ends the daemon with `signal` and waits for it.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`].
+    pub async fn stop_daemon(&mut self, signal: Signal) -> Result<Option<i32>, EnvironmentError> {
+        let Some(mut daemon) = self.daemon.take() else { return Ok(None) };
+        if let Some(pid) = daemon.id().and_then(|pid| i32::try_from(pid).ok()) {
+            kill(Pid::from_raw(pid), signal).map_err(|error| failed("signal the daemon")(error.into()))?;
+        }
+        let status = tokio::time::timeout(DAEMON_DEADLINE, daemon.wait())
+            .await
+            .map_err(|_| failed("end the daemon in time")(io::ErrorKind::TimedOut.into()))?
+            .map_err(failed("wait for the daemon"))?;
+        Ok(status.code())
+    }
+
+    /// Runs a command to its end.
+    ///
+    /// # Errors
+    /// [`EnvironmentError::Io`] when it cannot be run.
+    pub async fn run<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+        input: &str,
+    ) -> Result<Output, EnvironmentError> {
+        let mut child = self
+            .splitdrop(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed("start a command"))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A command that reads nothing may be gone already.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        let output = child.wait_with_output().await.map_err(failed("wait for a command"))?;
+        Ok(Output {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Runs a command with `--json` and gives the object that it prints.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`]; a command that fails is one.
+    pub async fn json(&self, arguments: &[&str], input: &str) -> Result<Value, EnvironmentError> {
+        let command = arguments.join(" ");
+        let output = self.run(arguments.iter().chain(&["--json"]), input).await?;
+        if output.code != Some(0) {
+            return Err(EnvironmentError::Command {
+                command,
+                code: output.code,
+                message: output.stderr.trim().to_owned(),
+            });
+        }
+        serde_json::from_str(&output.stdout).map_err(|_| EnvironmentError::NotJson(command))
+    }
+
+    /// The three lines that sign an account in now.
+    #[must_use]
+    pub fn credentials(&self, account: &Account) -> String {
+        let code = account.code_at(self.server.control().clock().now());
+        format!("{}\n{}\n{code}\n", account.username, account.passphrase)
+    }
+
+    /// Signs an account in.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`].
+    pub async fn login(&self, account: &Account) -> Result<Value, EnvironmentError> {
+        self.json(&["login", "--credentials-stdin"], &self.credentials(account)).await
+    }
+
+    /// Ends daemon, broker and server.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`].
+    pub async fn stop(mut self) -> Result<(), EnvironmentError> {
+        self.stop_daemon(Signal::SIGTERM).await?;
+        self.broker.stop().await?;
+        self.server.stop().await;
+        self.directory.close().map_err(failed("remove the directory"))
+    }
+}

@@ -1,0 +1,14 @@
+//! Splitdrop without Qubes: a staging SecureDrop server, a stand-in for qrexec that obeys the real policy files, and an
+//! environment that puts the real programs between them.
+//!
+//! **Invariant:** whatever is started here ends with what started it: no process stays, and nothing listens elsewhere
+//! than on the loopback.
+
+pub mod clock;
+pub mod demo;
+pub mod environment;
+pub mod generator;
+pub mod programs;
+pub mod qrexec;
+pub mod server;
+pub mod up;

@@ -1,0 +1,123 @@
+//! The staging environment's command line.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Parser, Subcommand, ValueEnum};
+use staging::clock::Clock;
+use staging::generator::{Account, MARLOW, TERNBERG};
+use staging::{demo, up};
+
+/// Splitdrop without Qubes: for trying it and for testing it
+#[derive(Debug, Parser)]
+#[command(name = "splitdrop-staging", version, max_term_width = 100)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the main job: log in, sync, list; a new source writes, refresh, its message is there
+    ///
+    /// Ends with 0, or with 1 when a step failed.
+    #[command(after_help = "Examples:\n  splitdrop-staging demo\n  splitdrop-staging demo --sources 1000 --json")]
+    Demo {
+        /// How many sources the server has
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+        sources: u32,
+        /// Print one JSON object a step
+        #[arg(long)]
+        json: bool,
+    },
+    /// Start everything, print how to use it, and end it at Ctrl-C
+    #[command(after_help = "Example:\n  splitdrop-staging up --sources 200")]
+    Up {
+        /// How many sources the server has
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=20_000))]
+        sources: u32,
+    },
+    /// Print what `splitdrop login --credentials-stdin` reads, with the code of this moment
+    #[command(after_help = "Example:\n  splitdrop-staging credentials | splitdrop login --credentials-stdin")]
+    Credentials {
+        /// Which of the two journalists
+        #[arg(long, value_enum, default_value_t = Journalist::Marlow)]
+        journalist: Journalist,
+    },
+    /// Do something to a running environment's server, as a source or a colleague would
+    #[command(
+        after_help = "Example:\n  splitdrop-staging play http://127.0.0.1:PORT/control '{\"do\":\"new_source\"}'"
+    )]
+    Play {
+        /// Where `up` says that the server takes commands
+        url: String,
+        /// The command, in JSON
+        command: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Journalist {
+    Marlow,
+    Ternberg,
+}
+
+impl Journalist {
+    fn account(self) -> Account {
+        match self {
+            Self::Marlow => MARLOW,
+            Self::Ternberg => TERNBERG,
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Args { command } = Args::parse();
+    match run(command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing is left to tell it to when standard error is closed.
+            let _ = writeln!(io::stderr(), "splitdrop-staging: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Demo { sources, json } => {
+            let interrupted = async { tokio::signal::ctrl_c().await };
+            tokio::select! {
+                done = demo::run(sources, json) => Ok(done?),
+                _ = interrupted => bail!("interrupted; everything that was started is ended"),
+            }
+        }
+        Command::Up { sources } => Ok(up::run(sources).await?),
+        Command::Credentials { journalist } => {
+            let account = journalist.account();
+            let code = account.code_at(Clock::system().now());
+            writeln!(io::stdout(), "{}\n{}\n{code}", account.username, account.passphrase)?;
+            Ok(())
+        }
+        Command::Play { url, command } => play(&url, command).await,
+    }
+}
+
+async fn play(url: &str, command: String) -> anyhow::Result<()> {
+    // An error only says that there is a provider already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    let answer = client
+        .post(url)
+        .header("content-type", "application/json")
+        .body(command)
+        .send()
+        .await
+        .context("could not reach the server: is `splitdrop-staging up` running?")?;
+    let ok = answer.status().is_success();
+    let text = answer.text().await?;
+    writeln!(io::stdout(), "{text}")?;
+    if ok { Ok(()) } else { bail!("the server did not take the command") }
+}

@@ -1,0 +1,203 @@
+//! What a broker remembers, for tests to look at.
+//!
+//! **Invariant:** an event is in the log before the counts that it changes are published.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::qrexec::Ending;
+use crate::qrexec::policy::{PolicyError, Refusal, ServiceTarget};
+use crate::qrexec::system::QubeName;
+
+/// The most events kept.
+const EVENT_CAP: usize = 4_096;
+/// The most bytes kept of what the services of one VM wrote to stderr.
+const LOG_CAP: usize = 256 * 1_024;
+
+/// One call, numbered from 1 in the order in which requests came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// Something that happened to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Which call.
+    pub call: CallId,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What can happen to a call. Each one is `Requested` first and ends with `Refused` or `Ended`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A VM asked for it; service, argument and target are cleaned.
+    Requested {
+        /// Who asked.
+        source: QubeName,
+        /// The target as asked for.
+        target: String,
+        /// The service without its argument.
+        service: String,
+        /// The argument without its `+`.
+        argument: String,
+    },
+    /// It is not made.
+    Refused(RefusedBy),
+    /// Its service runs.
+    Started {
+        /// Where.
+        target: ServiceTarget,
+        /// The service's process.
+        pid: u32,
+    },
+    /// The caller is gone while the service runs.
+    CallerGone,
+    /// It is over.
+    Ended(Ending),
+}
+
+/// What refused a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RefusedBy {
+    /// The policy.
+    Policy(Refusal),
+    /// The policy cannot be read.
+    BrokenPolicy(PolicyError),
+    /// The policy asks dom0's user, and there is nobody to answer.
+    NobodyToAsk,
+}
+
+/// How many calls there were and are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls whose service was started.
+    pub started: u64,
+    /// Calls refused.
+    pub refused: u64,
+    /// Calls allowed whose service is missing or could not be started.
+    pub failed: u64,
+    /// Calls whose caller was gone while the service still ran.
+    pub abandoned: u64,
+    /// Calls whose service runs now.
+    pub open: u64,
+    /// The most that were open at the same time.
+    pub max_open: u64,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Record {
+    counts: watch::Sender<Counts>,
+    books: Mutex<Books>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    last_call: u64,
+    events: VecDeque<Event>,
+    logs: BTreeMap<String, VecDeque<u8>>,
+}
+
+impl Record {
+    pub(super) fn new() -> (Self, watch::Receiver<Counts>) {
+        let (counts, receiver) = watch::channel(Counts::default());
+        (Self { counts, books: Mutex::default() }, receiver)
+    }
+
+    /// Numbers a new call and notes its request.
+    pub(super) fn open(&self, requested: EventKind) -> CallId {
+        let mut books = self.books();
+        books.last_call = books.last_call.saturating_add(1);
+        let call = CallId(books.last_call);
+        books.push(Event { call, kind: requested });
+        call
+    }
+
+    pub(super) fn note(&self, call: CallId, kind: EventKind) {
+        let change: fn(&mut Counts) = match &kind {
+            EventKind::Refused(_) => |counts| counts.refused = counts.refused.saturating_add(1),
+            EventKind::Started { .. } => |counts| {
+                counts.started = counts.started.saturating_add(1);
+                counts.open = counts.open.saturating_add(1);
+                counts.max_open = counts.max_open.max(counts.open);
+            },
+            EventKind::Ended(Ending::Missing | Ending::Failed) => {
+                |counts| counts.failed = counts.failed.saturating_add(1)
+            }
+            EventKind::Ended(_) => |counts| counts.open = counts.open.saturating_sub(1),
+            EventKind::CallerGone => |counts| counts.abandoned = counts.abandoned.saturating_add(1),
+            EventKind::Requested { .. } => |_| {},
+        };
+        self.books().push(Event { call, kind });
+        self.counts.send_modify(change);
+    }
+
+    /// Adds to the log of a VM's services.
+    pub(super) fn log(&self, target: &str, bytes: &[u8]) {
+        let mut books = self.books();
+        let log = books.logs.entry(target.to_owned()).or_default();
+        log.extend(bytes);
+        let surplus = log.len().saturating_sub(LOG_CAP);
+        log.drain(..surplus);
+    }
+
+    pub(super) fn events(&self) -> Vec<Event> {
+        self.books().events.iter().cloned().collect()
+    }
+
+    pub(super) fn service_log(&self, target: &str) -> Vec<u8> {
+        self.books().logs.get(target).into_iter().flatten().copied().collect()
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        // Nothing is left half done by a panic: there is none between the steps.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Books {
+    fn push(&mut self, event: Event) {
+        if self.events.len() >= EVENT_CAP {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_and_events_keep_the_latest() {
+        let (record, _counts) = Record::new();
+        record.log("a", &vec![b'x'; LOG_CAP]);
+        record.log("a", b"end");
+        let log = record.service_log("a");
+        assert_eq!(log.len(), LOG_CAP);
+        assert!(log.ends_with(b"xend"));
+        assert!(record.service_log("b").is_empty());
+
+        for _ in 0..EVENT_CAP {
+            record.note(CallId(1), EventKind::CallerGone);
+        }
+        record.note(CallId(2), EventKind::CallerGone);
+        let events = record.events();
+        assert_eq!(events.len(), EVENT_CAP);
+        assert_eq!(events.last().map(|event| event.call), Some(CallId(2)));
+    }
+
+    #[test]
+    fn the_most_open_calls_are_remembered() {
+        let (record, counts) = Record::new();
+        let started = || EventKind::Started { target: ServiceTarget::AdminVm, pid: 1 };
+        record.note(CallId(1), started());
+        record.note(CallId(2), started());
+        record.note(CallId(1), EventKind::Ended(Ending::Exited(0)));
+        record.note(CallId(3), EventKind::Ended(Ending::Missing));
+        record.note(CallId(4), EventKind::Refused(RefusedBy::NobodyToAsk));
+        assert_eq!(*counts.borrow(), Counts { started: 2, refused: 1, failed: 1, abandoned: 0, open: 1, max_open: 2 });
+    }
+}

@@ -1,0 +1,65 @@
+//! A staging environment to play with, until Ctrl-C.
+
+use std::io::{self, Write as _};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::demo::DemoError;
+use crate::environment::{Environment, EnvironmentOptions};
+use crate::programs::Programs;
+use crate::server::ServerOptions;
+
+/// How many items the generated sources have.
+const ITEMS: u32 = 4;
+
+/// Starts an environment with `sources` sources, prints how to use it, and ends it at Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// [`DemoError`].
+pub async fn run(sources: u32) -> Result<(), DemoError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    writeln!(io::stderr(), "building the programs with cargo; on a fresh clone this takes minutes ...")?;
+    let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await;
+    let programs = programs.map_err(|_| DemoError::Wrong("the build was cut off".to_owned()))??;
+    let mut options = EnvironmentOptions::with_sources(sources, ITEMS)?;
+    options.server.control_listener = Some(ServerOptions::LOOPBACK);
+    let mut environment = Environment::start(programs, options).await?;
+    environment.start_daemon().await?;
+    print_help(&environment)?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    writeln!(io::stderr(), "ending ...")?;
+    Ok(environment.stop().await?)
+}
+
+fn print_help(environment: &Environment) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "A staging environment is up. In another terminal:\n")?;
+    for (name, value) in environment.variables() {
+        if name != "HOME" {
+            writeln!(out, "  export {name}='{}'", value.display())?;
+        }
+    }
+    let staging = std::env::current_exe()?;
+    let (staging, splitdrop) = (staging.display(), environment.splitdrop_program().display());
+    writeln!(out, "\n  '{staging}' credentials | '{splitdrop}' login --credentials-stdin")?;
+    for command in ["status", "sources", "refresh", "watch", "logout"] {
+        writeln!(out, "  '{splitdrop}' {command}")?;
+    }
+    if let Some(origin) = environment.server().control_origin() {
+        let url = format!("{origin}/control");
+        writeln!(
+            out,
+            "\nPlay the sources (a source writes; the source's id is in the answer or in `sources --json`):\n"
+        )?;
+        writeln!(out, "  '{staging}' play {url} '{{\"do\":\"new_source\"}}'")?;
+        writeln!(out, "  '{staging}' play {url} '{{\"do\":\"new_message\",\"source\":\"ID\"}}'")?;
+        writeln!(out, "  '{staging}' play {url} '{{\"do\":\"new_file\",\"source\":\"ID\"}}'")?;
+        writeln!(out, "  '{staging}' play {url} '{{\"do\":\"end_sessions\"}}'")?;
+    }
+    writeln!(out, "\nLogs and data: {}\nCtrl-C ends it and removes them.", environment.directory().display())?;
+    out.flush()
+}
