@@ -1,12 +1,9 @@
 //! The main job in front of somebody's eyes: the real programs, step by step.
 
 use std::io::{self, Write as _};
-use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdout};
 use tokio::time::{Duration, Instant};
 
 use crate::environment::{CLIENT_VM, Environment, EnvironmentError, EnvironmentOptions, PROXY_VM};
@@ -18,8 +15,6 @@ use crate::server::{Command, ControlError, KeyChoice, Outcome, SourceState, Worl
 const NEW_SOURCE: &str = "unforeseen lighthouse";
 /// How many items the generated sources have.
 const ITEMS: u32 = 4;
-/// How long an event may take to come. A bound for a demo that hangs, not a measure.
-const EVENT_DEADLINE: Duration = Duration::from_secs(120);
 
 /// A step of the demo failed.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +87,7 @@ async fn play(show: &mut Show, sources: u32) -> Result<(), DemoError> {
 }
 
 async fn with_environment(show: &mut Show, environment: &Environment, sources: u64) -> Result<(), DemoError> {
-    let mut watch = Watch::start(environment).await?;
+    let mut watch = environment.watch().await?;
 
     let login = environment.login(&MARLOW).await?;
     let name = text(&login, "/session/username")?;
@@ -144,42 +139,6 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
     environment.json(&["logout"], "").await?;
     watch.until("session_ended").await?;
     show.step("logout", true, "the token is gone")
-}
-
-/// `splitdrop watch --json`, running.
-struct Watch {
-    lines: Lines<BufReader<ChildStdout>>,
-    /// Killed when this is dropped.
-    _child: Child,
-}
-
-impl Watch {
-    async fn start(environment: &Environment) -> Result<Self, DemoError> {
-        let mut child =
-            environment.splitdrop(["watch", "--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let stdout = child.stdout.take().ok_or_else(|| wrong("`splitdrop watch` has no output"))?;
-        let mut watch = Self { lines: BufReader::new(stdout).lines(), _child: child };
-        // The first line is the status: from here on every event is seen.
-        watch.next().await?;
-        Ok(watch)
-    }
-
-    async fn next(&mut self) -> Result<Value, DemoError> {
-        let line = tokio::time::timeout(EVENT_DEADLINE, self.lines.next_line())
-            .await
-            .map_err(|_| wrong("`splitdrop watch` prints nothing"))??
-            .ok_or_else(|| wrong("`splitdrop watch` has ended"))?;
-        serde_json::from_str(&line).map_err(|_| wrong("`splitdrop watch --json` printed what is no object"))
-    }
-
-    async fn until(&mut self, event: &str) -> Result<Value, DemoError> {
-        loop {
-            let next = self.next().await?;
-            if next.pointer("/event").and_then(Value::as_str) == Some(event) {
-                return Ok(next);
-            }
-        }
-    }
 }
 
 /// The counts of a sync that must have ended with `outcome`, in words.

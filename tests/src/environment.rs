@@ -16,11 +16,11 @@ use nix::unistd::Pid;
 use qubes_rpc::PROXY_SERVICE;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
 use crate::generator::{Account, Recipe};
-use crate::programs::Programs;
+use crate::programs::{BuildError, Programs};
 use crate::qrexec::SOCKET_VARIABLE;
 use crate::qrexec::broker::{Broker, BrokerError, BrokerOptions, Installation};
 use crate::qrexec::policy::{FolderError, load_folder};
@@ -34,6 +34,8 @@ pub const PROXY_VM: &str = "sd-proxy";
 
 /// How long a daemon may take to listen, and to end.
 const DAEMON_DEADLINE: Duration = Duration::from_secs(30);
+/// How long an event may take to come: a bound for what hangs, not a measure.
+const EVENT_DEADLINE: Duration = Duration::from_secs(120);
 /// How long services get to end when the environment stops.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -68,6 +70,12 @@ pub enum EnvironmentError {
         /// Why not.
         source: io::Error,
     },
+    /// The programs could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The world could not be made.
+    #[error(transparent)]
+    World(#[from] WorldError),
     /// The server did not start.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -96,6 +104,9 @@ pub enum EnvironmentError {
         /// What it said.
         message: String,
     },
+    /// No event came.
+    #[error("`splitdrop watch` prints nothing, or has ended")]
+    NoEvent,
     /// A command printed what is no JSON object.
     #[error("`splitdrop {0}` printed no JSON object")]
     NotJson(String),
@@ -155,6 +166,18 @@ impl Environment {
         })?;
         let qrexec_socket = broker.socket(CLIENT_VM).ok_or(EnvironmentError::NoSocket)?.to_owned();
         Ok(Self { directory, server, broker, programs, qrexec_socket, daemon: None })
+    }
+
+    /// Builds the programs if need be, starts everything, the daemon included.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`].
+    pub async fn with_daemon(options: EnvironmentOptions) -> Result<Self, EnvironmentError> {
+        let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await;
+        let programs = programs.map_err(|_| EnvironmentError::NotReady("the build was cut off".to_owned()))??;
+        let mut environment = Self::start(programs, options).await?;
+        environment.start_daemon().await?;
+        Ok(environment)
     }
 
     /// The server.
@@ -312,6 +335,24 @@ impl Environment {
         serde_json::from_str(&output.stdout).map_err(|_| EnvironmentError::NotJson(command))
     }
 
+    /// Starts `splitdrop watch` and waits until it sees every event.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`].
+    pub async fn watch(&self) -> Result<Watch, EnvironmentError> {
+        let mut child = self
+            .splitdrop(["watch", "--json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed("start `splitdrop watch`"))?;
+        let stdout = child.stdout.take().ok_or_else(|| EnvironmentError::NotJson("watch".to_owned()))?;
+        let mut watch = Watch { lines: BufReader::new(stdout).lines(), _child: child };
+        // The first line is the status: from here on nothing is missed.
+        watch.next().await?;
+        Ok(watch)
+    }
+
     /// The three lines that sign an account in now.
     #[must_use]
     pub fn credentials(&self, account: &Account) -> String {
@@ -336,5 +377,40 @@ impl Environment {
         self.broker.stop().await?;
         self.server.stop().await;
         self.directory.close().map_err(failed("remove the directory"))
+    }
+}
+
+/// `splitdrop watch --json`, running; killed when dropped.
+#[derive(Debug)]
+pub struct Watch {
+    lines: Lines<BufReader<ChildStdout>>,
+    _child: Child,
+}
+
+impl Watch {
+    /// The next event.
+    ///
+    /// # Errors
+    /// [`EnvironmentError::NoEvent`] when none comes for very long.
+    pub async fn next(&mut self) -> Result<Value, EnvironmentError> {
+        let line = tokio::time::timeout(EVENT_DEADLINE, self.lines.next_line())
+            .await
+            .map_err(|_| EnvironmentError::NoEvent)?
+            .map_err(failed("read from `splitdrop watch`"))?
+            .ok_or(EnvironmentError::NoEvent)?;
+        serde_json::from_str(&line).map_err(|_| EnvironmentError::NotJson("watch".to_owned()))
+    }
+
+    /// The next event of this name; others are passed over.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub async fn until(&mut self, name: &str) -> Result<Value, EnvironmentError> {
+        loop {
+            let event = self.next().await?;
+            if event.pointer("/event").and_then(Value::as_str) == Some(name) {
+                return Ok(event);
+            }
+        }
     }
 }

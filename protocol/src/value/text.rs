@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Problem, ValueError, checked_text};
 
-/// The longest name of any kind, in bytes of UTF-8: as long as one path component may be.
-const MAX_NAME: usize = 255;
+/// The longest name of a source or journalist, in bytes: the server keeps at most 255 characters.
+const MAX_NAME: usize = 255 * 4;
+/// The longest file name, in bytes: as long as one path component may be.
+const MAX_FILENAME: usize = 255;
 /// The longest armored key, in bytes. A source's RSA 4096 key has about 4,400.
 const MAX_KEY: usize = 64 * 1024;
 const MAX_DETAIL: usize = 200;
@@ -16,15 +18,15 @@ const MAX_VERSION: usize = 64;
 const KEY_HEADER: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
 
 checked_text! {
-    /// The name that the server gives a source, shown instead of one: 1 to 255 bytes, not blank, no control characters.
+    /// The name that the server gives a source, shown instead of one: 1 to 1,020 bytes, not blank, no control characters.
     Designation, "a designation", check_name
 }
 checked_text! {
-    /// A journalist's login name: 1 to 255 bytes, not blank, no control characters.
+    /// A journalist's login name: 1 to 1,020 bytes, not blank, no control characters.
     Username, "a user name", check_name
 }
 checked_text! {
-    /// A journalist's first or last name: 1 to 255 bytes, not blank, no control characters.
+    /// A journalist's first or last name: 1 to 1,020 bytes, not blank, no control characters.
     PersonName, "a person's name", check_name
 }
 checked_text! {
@@ -77,6 +79,7 @@ fn check_name(text: &str) -> Result<(), Problem> {
 }
 
 fn check_filename(text: &str) -> Result<(), Problem> {
+    check_printable(text, MAX_FILENAME)?;
     check_name(text)?;
     if text.contains('/') || text == "." || text == ".." { Err(Problem::Malformed) } else { Ok(()) }
 }
@@ -179,7 +182,7 @@ mod tests {
     #[test]
     fn names_keep_their_letters_and_refuse_what_no_server_sends() {
         assert_eq!(Designation::try_new("ünübertroffen كلمة").unwrap().as_str(), "ünübertroffen كلمة");
-        for text in ["", "   ", "a\0b", "a\nb", "\u{1b}[2J", &"x".repeat(256)] {
+        for text in ["", "   ", "a\0b", "a\nb", "\u{1b}[2J", &"x".repeat(MAX_NAME + 1)] {
             assert!(Designation::try_new(text).is_err(), "{text:?}");
         }
     }
@@ -187,7 +190,9 @@ mod tests {
     #[test]
     fn a_file_name_is_one_component() {
         assert!(Filename::try_new("1-dark_horse-msg.gpg").is_ok());
-        for text in ["", ".", "..", "../../.config/autostart/x.desktop", "/home/user/x", "1-a\0b", "1-a\nb"] {
+        for text in
+            ["", ".", "..", "../../.config/autostart/x.desktop", "/home/user/x", "1-a\0b", "1-a\nb", &"x".repeat(256)]
+        {
             assert!(Filename::try_new(text).is_err(), "{text:?}");
         }
     }

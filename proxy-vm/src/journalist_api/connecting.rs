@@ -78,7 +78,7 @@ where
     fn call(&mut self, to: R) -> Self::Future {
         let connect = self.0.call(to);
         let Ok(connecting) = CONNECTING.try_with(Clone::clone) else { return Box::pin(connect) };
-        connecting.set(false);
+        connecting.set(true);
         Box::pin(async move {
             let mut connect = std::pin::pin!(connect);
             std::future::poll_fn(|cx| {

@@ -1,0 +1,203 @@
+//! The main job with the real programs: sign in, sync, list, refresh, show, sign out.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use staging::environment::{Environment, EnvironmentOptions};
+use staging::generator::MARLOW;
+use staging::server::{ApiFlavour, Command, KeyChoice, Outcome, RecordId, SourceState};
+
+async fn environment(sources: u32, items: u32) -> Environment {
+    Environment::with_daemon(EnvironmentOptions::with_sources(sources, items).unwrap()).await.unwrap()
+}
+
+fn new_source(environment: &Environment, designation: &str) -> RecordId {
+    let command = Command::NewSource {
+        designation: Some(designation.to_owned()),
+        key: KeyChoice::Any,
+        state: SourceState::Listed,
+    };
+    match environment.server().control().apply(command).unwrap() {
+        Outcome::Source { uuid, .. } => uuid,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_passes_and_says_each_step_on_a_line() {
+    let demo = tokio::process::Command::new(env!("CARGO_BIN_EXE_splitdrop-staging"))
+        .args(["demo", "--json", "--sources", "12"])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let text = String::from_utf8(demo.stdout).unwrap();
+    let steps: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<_> = steps.iter().map(|step| step["step"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        [
+            "build",
+            "VMs",
+            "login",
+            "first sync",
+            "sources",
+            "a source writes",
+            "refresh",
+            "the message",
+            "nothing new",
+            "logout",
+            "end"
+        ],
+        "{}",
+        String::from_utf8_lossy(&demo.stderr)
+    );
+    assert!(steps.iter().all(|step| step["ok"] == true && step["format"] == 1));
+    assert_eq!(demo.status.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_brings_what_the_server_has() {
+    for api in [ApiFlavour::Classic, ApiFlavour::Newer, ApiFlavour::Older] {
+        let mut options = EnvironmentOptions::with_sources(40, 4).unwrap();
+        options.server.api = api;
+        let environment = Environment::with_daemon(options).await.unwrap();
+        let mut watch = environment.watch().await.unwrap();
+        environment.login(&MARLOW).await.unwrap();
+        let synced = watch.until("sync_ended").await.unwrap();
+        assert_eq!(synced["sync"]["outcome"], "ok", "{synced}");
+        assert_eq!((&synced["sync"]["unreadable"], &synced["sync"]["error"]), (&json!(0), &Value::Null));
+
+        let listed = environment.json(&["sources"], "").await.unwrap();
+        let rows = listed["sources"].as_array().unwrap();
+        environment.server().control().with_world(|world| {
+            let shown: Vec<_> = world.sources().filter(|source| source.state == SourceState::Listed).collect();
+            assert_eq!((rows.len(), shown.len()), (40, 40), "{api:?}");
+            for source in shown {
+                let row = rows.iter().find(|row| row["uuid"] == source.id.as_str()).unwrap();
+                assert_eq!(row["designation"], source.designation.as_str());
+                assert_eq!(row["starred"], source.is_starred);
+                assert_eq!(row["key"], source.key.as_ref().map_or(Value::Null, |key| key.fingerprint.as_str().into()));
+                let submissions = world.submissions_of(source).count() as u64;
+                let counts = &row["counts"];
+                let listed = counts["messages"].as_u64().unwrap() + counts["files"].as_u64().unwrap();
+                assert_eq!(listed, submissions);
+                assert_eq!(counts["replies"], world.replies_of(source).count() as u64);
+            }
+            // Items of sources that are not listed are mirrored and not shown.
+            let hidden = world.submissions().count() + world.replies().count() - 160;
+            assert!(hidden > 0 && synced["sync"]["not_shown"].as_u64().unwrap() <= hidden as u64);
+        });
+        environment.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_json_of_sources_and_status_has_its_documented_form() {
+    let environment = environment(3, 4).await;
+    let source = new_source(&environment, "winded harbour");
+    environment.server().control().apply(Command::NewFile { source: source.clone(), size: 5_000 }).unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+
+    let listed = environment.json(&["sources"], "").await.unwrap();
+    assert_eq!(listed["format"], 1);
+    // The source that wrote last comes first.
+    let row = &listed["sources"][0];
+    let mut keys: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["counts", "designation", "key", "last_updated", "starred", "uuid"]);
+    assert_eq!((row["uuid"].as_str(), row["designation"].as_str()), (Some(source.as_str()), Some("winded harbour")));
+    assert_eq!(row["counts"], json!({ "messages": 0, "files": 1, "replies": 0, "unread": 1 }));
+    assert!(row["last_updated"].as_str().unwrap().ends_with('Z'));
+
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!(status["format"], 1);
+    assert_eq!((&status["session"]["state"], &status["session"]["username"]), (&json!("signed_in"), &json!("marlow")));
+    let last = &status["sync"]["last"];
+    for time in ["asked", "started", "ended"] {
+        assert!(last[time].as_str().unwrap().ends_with('Z'), "{time}");
+    }
+    assert_eq!(last["outcome"], "unchanged");
+    assert_eq!(last["counts"]["sources"], 4);
+    assert_eq!(last["unreadable"], 0);
+    assert!(last["not_shown"].is_u64());
+    let calls: Vec<_> = last["calls"].as_array().unwrap().iter().map(|call| call["call"].as_str().unwrap()).collect();
+    assert_eq!(calls, ["get_users", "get_sources", "get_submissions", "get_all_replies"]);
+    assert_eq!(status["sync"]["running"], Value::Null);
+    assert_eq!(
+        (&status["proxy"]["state"], &status["proxy"]["tor"], &status["proxy"]["server"]["contact"]),
+        (&json!("connected"), &json!(false), &json!("answered"))
+    );
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_message_appears_after_a_refresh_and_a_deleted_source_goes() {
+    let environment = environment(3, 4).await;
+    environment.login(&MARLOW).await.unwrap();
+    let source = new_source(&environment, "patient otter");
+    let control = environment.server().control();
+    control.apply(Command::NewMessage { source: source.clone(), size: 700 }).unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    let by_name = environment.json(&["show", "Patient Otter"], "").await.unwrap();
+    let items = by_name["items"].as_array().unwrap();
+    assert_eq!(items.len(), 1);
+    assert_eq!((&items[0]["kind"], &items[0]["size"], &items[0]["order"]), (&json!("message"), &json!(700), &json!(1)));
+    assert_eq!(items[0]["filename"], "1-patient_otter-msg.gpg");
+    let by_id = environment.json(&["show", &source.as_str()[..13]], "").await.unwrap();
+    assert_eq!(by_id, by_name);
+
+    control.apply(Command::DeleteSource { source }).unwrap();
+    let gone = environment.json(&["refresh"], "").await.unwrap();
+    assert_eq!(gone["sync"]["counts"]["sources"], 3);
+    assert_eq!(environment.run(["show", "patient otter"], "").await.unwrap().code, Some(6));
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_synced_is_there_without_a_session_and_after_a_restart() {
+    let mut environment = environment(5, 4).await;
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    let before = environment.json(&["sources"], "").await.unwrap();
+    environment.json(&["logout"], "").await.unwrap();
+    assert_eq!(environment.json(&["sources"], "").await.unwrap(), before);
+    assert_eq!(environment.stop_daemon(Signal::SIGTERM).await.unwrap(), Some(0));
+    environment.start_daemon().await.unwrap();
+    assert_eq!(environment.json(&["sources"], "").await.unwrap(), before);
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!(status["session"]["state"], "signed_out");
+    assert_eq!(status["sync"]["last"]["counts"]["sources"], 5);
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_four_lists_are_asked_for_at_the_same_time_on_kept_connections() {
+    let environment = environment(20, 4).await;
+    let control = environment.server().control();
+    environment.login(&MARLOW).await.unwrap();
+    for _ in 0..3 {
+        environment.json(&["refresh"], "").await.unwrap();
+    }
+    let lists = ["/api/v1/users", "/api/v1/sources", "/api/v1/submissions", "/api/v1/replies"];
+    control.with_log(|log| {
+        for list in lists {
+            assert!(log.count("GET", list) >= 3, "{list}");
+        }
+        // One connection of the login's call, and at most four of the metadata call, whatever the number of syncs.
+        assert!(log.connections() <= 5, "{} connections", log.connections());
+        assert!(log.requests().all(|request| {
+            request.request_id.as_deref().is_some_and(|id| id.starts_with("req-") && id.len() == 40)
+        }));
+        for header in ["cookie", "referer", "x-forwarded-for"] {
+            assert!(log.requests().all(|request| request.header(header).is_none()), "{header}");
+        }
+    });
+    // One call of scope `session` for the login, one of scope `metadata` for all syncs.
+    assert_eq!(environment.broker().counts().started, 2);
+    environment.stop().await.unwrap();
+}
