@@ -8,7 +8,9 @@ mod front_end;
 mod log;
 mod private;
 
+use std::fs::Permissions;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -134,7 +136,7 @@ async fn listen(settings: &Settings) -> Result<UnixListener, DaemonError> {
     let path = &settings.socket;
     let set_up = |source| DaemonError::SetUp { path: path.clone(), source };
     if let Some(parent) = path.parent() {
-        private::directory(parent).map_err(set_up)?;
+        private::new_directory(parent).map_err(set_up)?;
     }
     match UnixStream::connect(path).await {
         Ok(_) => return Err(DaemonError::SocketTaken(path.clone())),
@@ -144,8 +146,10 @@ async fn listen(settings: &Settings) -> Result<UnixListener, DaemonError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(set_up(error)),
     }
-    // The umask makes it 0600.
-    UnixListener::bind(path).map_err(set_up)
+    // The umask makes it 0700, which is for this user alone; the file's proper mode follows.
+    let listener = UnixListener::bind(path).map_err(set_up)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(set_up)?;
+    Ok(listener)
 }
 
 /// Takes front ends until `stop`.

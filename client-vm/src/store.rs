@@ -36,9 +36,6 @@ pub enum StoreError {
     /// A row holds what this program never writes.
     #[error("the database holds a value that is not valid: {0}")]
     Value(#[from] protocol::value::ValueError),
-    /// A stored report does not decode.
-    #[error("the database holds a report that does not decode")]
-    Report(#[from] protocol::codec::DecodeError),
     /// A report could not be encoded.
     #[error("a report could not be encoded")]
     EncodeReport(#[from] protocol::codec::EncodeError),

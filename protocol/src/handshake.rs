@@ -1,8 +1,10 @@
 //! The handshake: which version, which scope, which limits.
 //!
-//! The first frame of each side begins with a [`Preamble`], whose eight bytes never change. What follows it depends on
-//! the version that both derive from the two preambles: the newest that both speak. When there is none, no body follows, and each side can say
-//! which VM to upgrade.
+//! The first frame of each side begins with a [`Preamble`], whose eight bytes never change. Both derive the session's
+//! version from the two preambles: the newest that both speak. When there is none, each side can say which VM to upgrade.
+//!
+//! The client sends its [`Hello`] before it knows the proxy's versions. So all versions that one build speaks share the
+//! `Hello`'s form: a version that changes it cannot be spoken beside an older one.
 
 use serde::{Deserialize, Serialize};
 

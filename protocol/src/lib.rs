@@ -7,7 +7,8 @@
 //! **Invariant:** a value of a type of this crate is valid. Every type has a checked constructor, and decoding goes
 //! through the same check.
 //!
-//! **Invariant:** no input makes this crate panic or allocate by a length that the peer merely claims.
+//! **Invariant:** no input makes this crate panic, or allocate more than a few times the frame's cap by a length that the
+//! peer merely claims.
 #![forbid(unsafe_code)]
 
 pub mod answer;

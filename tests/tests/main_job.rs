@@ -1,5 +1,11 @@
 //! The main job with the real programs: sign in, sync, list, refresh, show, sign out.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test fails by panicking"
+)]
 
 use std::process::Stdio;
 

@@ -10,8 +10,13 @@ const FILE_MODE: u32 = 0o600;
 
 /// Makes the directory if need be, and its mode 0700 if it is another.
 pub(super) fn directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)?;
+    new_directory(path)?;
     mend(path, DIRECTORY_MODE)
+}
+
+/// Makes the directory if need be, with mode 0700. One that is there may be shared with others and stays as it is.
+pub(super) fn new_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
 /// Makes the mode of the regular files directly in `directory` 0600.
@@ -76,6 +81,17 @@ mod tests {
         directory(&home).unwrap();
         files_in(&home).unwrap();
         assert_eq!((mode(&home), mode(&store)), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_directory_that_others_share_stays_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = root.path().join("shared");
+        std::fs::create_dir(&shared).unwrap();
+        std::fs::set_permissions(&shared, Permissions::from_mode(0o755)).unwrap();
+        new_directory(&shared).unwrap();
+        new_directory(&shared.join("ours")).unwrap();
+        assert_eq!((mode(&shared), mode(&shared.join("ours"))), (0o755, 0o700));
     }
 
     #[test]

@@ -209,7 +209,7 @@ pub fn apply(transaction: &Transaction<'_>, plan: &Plan) -> Result<Applied, Stor
     Ok(Applied {
         rows_written: u64::try_from(rows).unwrap_or(u64::MAX),
         changed_sources: changed,
-        counts: count(transaction, plan.nameless())?,
+        counts: count(transaction, plan.unreadable())?,
     })
 }
 
@@ -273,18 +273,16 @@ impl Writer<'_> {
     }
 }
 
-fn count(transaction: &Transaction<'_>, nameless: u64) -> Result<Counts, StoreError> {
-    let counts = transaction
+/// Counts what the mirror holds. How many records were unreadable is the snapshot's own count: a mark stays in the mirror
+/// when its record is not named in a later one.
+fn count(transaction: &Transaction<'_>, unreadable: u64) -> Result<Counts, StoreError> {
+    Ok(transaction
         .prepare_cached(
             "SELECT (SELECT count(*) FROM server_journalist WHERE username IS NOT NULL),
                     (SELECT count(*) FROM server_source WHERE designation IS NOT NULL),
                     (SELECT count(*) FROM server_submission WHERE kind = 'message'),
                     (SELECT count(*) FROM server_submission WHERE kind = 'file'),
                     (SELECT count(*) FROM server_reply WHERE source_id IS NOT NULL),
-                    (SELECT count(*) FROM server_journalist WHERE unreadable IS NOT NULL)
-                        + (SELECT count(*) FROM server_source WHERE unreadable IS NOT NULL)
-                        + (SELECT count(*) FROM server_submission WHERE unreadable IS NOT NULL)
-                        + (SELECT count(*) FROM server_reply WHERE unreadable IS NOT NULL),
                     (SELECT count(*) FROM server_submission
                      WHERE source_id NOT IN (SELECT id FROM visible_source))
                         + (SELECT count(*) FROM server_reply
@@ -297,11 +295,10 @@ fn count(transaction: &Transaction<'_>, nameless: u64) -> Result<Counts, StoreEr
                 messages: row.get(2)?,
                 files: row.get(3)?,
                 replies: row.get(4)?,
-                unreadable: row.get(5)?,
-                not_shown: row.get(6)?,
+                unreadable,
+                not_shown: row.get(5)?,
             })
-        })?;
-    Ok(Counts { unreadable: counts.unreadable.saturating_add(nameless), ..counts })
+        })?)
 }
 
 /// Stores how a sync ended. `complete` says that its snapshot was applied.
@@ -332,10 +329,17 @@ pub fn load_sync_end(transaction: &Transaction<'_>) -> Result<SyncEnd, StoreErro
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
         })?;
     Ok(SyncEnd {
-        report: report.map(|bytes| codec::decode_exact(&bytes)).transpose()?,
+        report: report.and_then(|bytes| read_report(&bytes)),
         last_success: last_success.map(Timestamp::try_new).transpose()?,
         unreadable: OverTime { count: unreadable, since: since.map(Timestamp::try_new).transpose()? },
     })
+}
+
+/// A report of an earlier version of this program may have another form. It is only shown, so it may be missing.
+fn read_report(bytes: &[u8]) -> Option<SyncReport> {
+    codec::decode_exact(bytes)
+        .inspect_err(|error| tracing::warn!(%error, "the last sync's report cannot be read and is not shown"))
+        .ok()
 }
 
 /// Notes who signed in: until somebody else does, their seen marks decide what is unread.

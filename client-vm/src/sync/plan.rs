@@ -52,6 +52,8 @@ pub struct Snapshot<T: Record> {
     changed: Vec<Change<T>>,
     /// The length of the changed entries as encoded, in bytes.
     kept_bytes: usize,
+    /// How many entries could not be read, `nameless` ones included.
+    unreadable: u64,
     nameless: u64,
 }
 
@@ -84,7 +86,7 @@ pub struct Change<T: Record> {
 
 impl<T: Record> Default for Snapshot<T> {
     fn default() -> Self {
-        Self { listed: HashSet::new(), changed: Vec::new(), kept_bytes: 0, nameless: 0 }
+        Self { listed: HashSet::new(), changed: Vec::new(), kept_bytes: 0, unreadable: 0, nameless: 0 }
     }
 }
 
@@ -94,13 +96,13 @@ impl<T: Record> Snapshot<T> {
     /// # Errors
     /// [`SnapshotError`].
     pub fn observe(&mut self, known: &Known<T::Id>, entry: Listed<T>) -> Result<(), SnapshotError> {
-        let Some(id) = entry.id() else {
+        let Some(id) = entry.id().filter(|id| self.listed.insert(*id)) else {
+            self.unreadable += 1;
             self.nameless += 1;
             return Ok(());
         };
-        if !self.listed.insert(id) {
-            self.nameless += 1;
-            return Ok(());
+        if matches!(entry, Listed::Unreadable(_)) {
+            self.unreadable += 1;
         }
         let encoded = codec::encode(&entry)?;
         let digest = Digest::of_bytes(&encoded);
@@ -124,7 +126,7 @@ impl<T: Record> Snapshot<T> {
         } else {
             Vec::new()
         };
-        ListPlan { changes: self.changed, removals, nameless: self.nameless }
+        ListPlan { changes: self.changed, removals, unreadable: self.unreadable }
     }
 }
 
@@ -135,8 +137,8 @@ pub struct ListPlan<T: Record> {
     pub changes: Vec<Change<T>>,
     /// Entries that are no longer listed.
     pub removals: Vec<T::Id>,
-    /// How many entries had no readable id, or one that was listed before.
-    pub nameless: u64,
+    /// How many of the list's entries could not be read, changed or not.
+    pub unreadable: u64,
 }
 
 /// What to do to the mirror.
@@ -153,10 +155,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many entries could not even be named.
+    /// How many entries of the four lists could not be read.
     #[must_use]
-    pub fn nameless(&self) -> u64 {
-        self.users.nameless + self.sources.nameless + self.submissions.nameless + self.replies.nameless
+    pub fn unreadable(&self) -> u64 {
+        self.users.unreadable + self.sources.unreadable + self.submissions.unreadable + self.replies.unreadable
     }
 }
 
@@ -227,7 +229,7 @@ mod tests {
         let plan = plan(&known(&[user('a', "anna"), user('b', "ben")]), &[nameless, user('c', "cleo")]);
         assert_eq!(changed_ids(&plan), [uuid('c')]);
         assert!(plan.removals.is_empty());
-        assert_eq!(plan.nameless, 1);
+        assert_eq!(plan.unreadable, 1);
     }
 
     #[test]
@@ -258,6 +260,6 @@ mod tests {
             snapshot.observe(&Known::default(), reply(id)).unwrap();
         }
         let plan = snapshot.diff(&Known::default());
-        assert_eq!((plan.changes.len(), plan.nameless), (2, 0));
+        assert_eq!((plan.changes.len(), plan.unreadable), (2, 0));
     }
 }

@@ -368,6 +368,15 @@ async fn t1_an_error_in_the_middle_leaves_nothing_of_the_sync() {
 }
 
 #[tokio::test]
+async fn a_report_of_another_form_is_not_shown_and_stops_nothing() {
+    let (_directory, store) = open();
+    sync(&store, Lists::usual()).await;
+    store.write(|transaction| Ok(transaction.execute("UPDATE sync_state SET report = x'ff00'", [])?)).await.unwrap();
+    let end = store.read(load_sync_end).await.unwrap();
+    assert_eq!((end.report, end.last_success), (None, Some(at(1_000))));
+}
+
+#[tokio::test]
 async fn readers_cannot_write() {
     let (_directory, store) = open();
     let written = store.read(|transaction| Ok(transaction.execute("UPDATE sync_state SET unreadable = 1", [])?)).await;

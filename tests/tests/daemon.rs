@@ -1,0 +1,167 @@
+//! The daemon's life, and what commands say without one.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use staging::environment::{Environment, EnvironmentOptions};
+use staging::generator::MARLOW;
+use staging::programs::Programs;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+fn options() -> EnvironmentOptions {
+    EnvironmentOptions::with_sources(2, 2).unwrap()
+}
+
+/// Everything but a daemon.
+async fn without_daemon() -> Environment {
+    let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await.unwrap().unwrap();
+    Environment::start(programs, options()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_daemon_commands_say_so_and_how_to_start_one() {
+    let environment = without_daemon().await;
+    for command in ["status", "sources", "refresh", "logout", "watch"] {
+        let output = environment.run([command], "").await.unwrap();
+        assert_eq!(output.code, Some(3), "{command}: {output:?}");
+        assert!(output.stderr.contains("splitdrop daemon") && output.stderr.contains("--start"), "{output:?}");
+    }
+    let output = environment.run(["status", "--json"], "").await.unwrap();
+    let told: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!((&told["format"], &told["error"]["kind"]), (&1.into(), &"no_daemon".into()));
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn start_brings_up_a_daemon_that_outlives_the_command() {
+    let environment = without_daemon().await;
+    let started = environment.json(&["status", "--start"], "").await.unwrap();
+    assert_eq!(started["session"]["state"], "signed_out");
+    let again = environment.json(&["status", "--start"], "").await.unwrap();
+    assert_eq!(again["started"], started["started"], "it is the same daemon");
+    // It is nobody's child here: found by the lock that it holds, ended by its id.
+    let daemon = holder_of(&environment.home().join("lock"));
+    kill(Pid::from_raw(daemon), Signal::SIGTERM).unwrap();
+    until_gone(daemon).await;
+    assert_eq!(environment.run(["status"], "").await.unwrap().code, Some(3));
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_does_not_start_says_why() {
+    let environment = without_daemon().await;
+    std::fs::create_dir_all(environment.home()).unwrap();
+    std::fs::write(environment.home().join("store.sqlite3"), "this is no database, but long enough to be looked at\n")
+        .unwrap();
+    let output = environment.run(["status", "--start"], "").await.unwrap();
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stderr.contains("could not open the store"), "{output:?}");
+    environment.stop().await.unwrap();
+}
+
+/// Case T3.
+#[tokio::test(flavor = "multi_thread")]
+async fn t3_a_second_daemon_says_so_and_a_crash_stops_nobody() {
+    let mut environment = Environment::with_daemon(options()).await.unwrap();
+    let second = environment.run(["daemon"], "").await.unwrap();
+    assert_eq!(second.code, Some(9), "{second:?}");
+    assert!(second.stderr.contains("another daemon"), "{second:?}");
+    // Another data directory, the same socket.
+    let socket = environment.control_socket();
+    let elsewhere = environment.directory().join("elsewhere");
+    let third = environment
+        .splitdrop(["daemon", "--socket", socket.to_str().unwrap()])
+        .env("SPLITDROP_HOME", &elsewhere)
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(third.status.code(), Some(9));
+    // The first is unharmed.
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+
+    environment.stop_daemon(Signal::SIGKILL).await.unwrap();
+    assert!(socket.exists(), "a crash leaves the socket");
+    environment.start_daemon().await.unwrap();
+    let listed = environment.json(&["sources"], "").await.unwrap();
+    assert_eq!(listed["sources"].as_array().unwrap().len(), 2);
+    environment.stop().await.unwrap();
+}
+
+/// Case T3.
+#[tokio::test(flavor = "multi_thread")]
+async fn t3_everything_is_for_its_user_alone_whatever_the_umask() {
+    let environment = without_daemon().await;
+    let log = environment.home().join("daemon.log");
+    let mut daemon = tokio::process::Command::new("/bin/sh")
+        .args(["-c", "umask 000; exec \"$@\"", "sh"])
+        .arg(environment.splitdrop_program())
+        .args(["daemon", "--log-file"])
+        .arg(&log)
+        .env_clear()
+        .envs(environment.variables())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
+    assert!(lines.next_line().await.unwrap().unwrap().starts_with("listening on"));
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    assert!(check_modes(&environment.home()) >= 4, "the store, the lock, the log and the socket at least");
+    kill(Pid::from_raw(i32::try_from(daemon.id().unwrap()).unwrap()), Signal::SIGTERM).unwrap();
+    assert!(daemon.wait().await.unwrap().success());
+    environment.stop().await.unwrap();
+}
+
+/// Checks a directory and all in it; gives the number of files.
+fn check_modes(path: &Path) -> usize {
+    let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(path), 0o700, "{}", path.display());
+    let mut seen = 0;
+    for entry in std::fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            seen += check_modes(&path);
+        } else {
+            assert_eq!(mode(&path), 0o600, "{}", path.display());
+            seen += 1;
+        }
+    }
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_ends_the_session_the_calls_and_the_socket() {
+    let mut environment = Environment::with_daemon(options()).await.unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    let mut watch = environment.watch().await.unwrap();
+    assert_eq!(environment.stop_daemon(Signal::SIGTERM).await.unwrap(), Some(0));
+    assert_eq!(watch.until("session_ended").await.unwrap()["reason"], "shutdown");
+    assert_eq!(environment.server().control().count("POST", "/api/v1/logout"), 1);
+    assert_eq!(environment.broker().counts().open, 0);
+    assert!(!environment.control_socket().exists());
+    environment.stop().await.unwrap();
+}
+
+/// The process that holds a lock on the file, by /proc/locks.
+fn holder_of(path: &Path) -> i32 {
+    use std::os::unix::fs::MetadataExt as _;
+    let inode = std::fs::metadata(path).unwrap().ino();
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let line = locks.lines().find(|line| line.contains(&format!(":{inode} "))).unwrap();
+    line.split_whitespace().nth(4).unwrap().parse().unwrap()
+}
+
+/// Waits until the process is gone. It is no child of this one, so there is nothing to wait on but its entry.
+async fn until_gone(pid: i32) {
+    while std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+        tokio::task::yield_now().await;
+    }
+}
