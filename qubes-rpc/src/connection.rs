@@ -21,7 +21,7 @@ use protocol::{
     Welcome,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -55,7 +55,7 @@ pub enum HelloError {
 /// A call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
-    /// The proxy says so.
+    /// The proxy says so, or the call was not made at all.
     #[error(transparent)]
     Failed(#[from] CallError),
     /// The session ended before the answer did.
@@ -129,7 +129,7 @@ pub struct Connection {
     calls: SharedCalls,
     limits: Limits,
     software: SoftwareVersion,
-    /// The reading and the writing task; aborted with the connection.
+    /// Reading, writing and cancelling; aborted with the connection.
     tasks: JoinSet<()>,
 }
 
@@ -164,6 +164,7 @@ impl Connection {
         };
         let calls = SharedCalls::default();
         tasks.spawn(read_answers(reader, calls.clone()));
+        tasks.spawn(send_cancels(sender.clone(), calls.clone()));
         Ok(Self { sender, calls, limits, software, tasks })
     }
 
@@ -189,8 +190,7 @@ impl Connection {
                 return Err(not_made(ErrorKind::TooLarge, Retry::Never));
             }
         }
-        let (sender, calls) = (self.sender.clone(), self.calls.clone());
-        Ok(AnswerStream { id, parts: receiver, until, sender, calls, ended: false })
+        Ok(AnswerStream { id, parts: receiver, until, calls: self.calls.clone(), ended: false })
     }
 
     /// The proxy's version.
@@ -224,7 +224,6 @@ pub struct AnswerStream {
     id: CallId,
     parts: mpsc::Receiver<Part>,
     until: Instant,
-    sender: FrameSender,
     calls: SharedCalls,
     ended: bool,
 }
@@ -269,12 +268,7 @@ impl AnswerStream {
 
 impl Drop for AnswerStream {
     fn drop(&mut self) {
-        if self.calls.abandon(self.id)
-            && let Ok(frame) = encode_frame(&ToProxy::Cancel(self.id))
-        {
-            // When the queue is full the call runs to its end, and its answer is thrown away.
-            let _ = self.sender.try_send(frame);
-        }
+        self.calls.abandon(self.id);
     }
 }
 
@@ -287,7 +281,14 @@ struct Consumer {
 
 /// The calls whose answers have not ended.
 #[derive(Debug, Clone, Default)]
-struct SharedCalls(Arc<Mutex<Calls>>);
+struct SharedCalls(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    calls: Mutex<Calls>,
+    /// Wakes [`send_cancels`].
+    abandoned: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Calls {
@@ -301,11 +302,13 @@ struct Running {
     answer: Answer,
     /// `None` once nobody waits for the answer: the id stays taken until the answer has ended.
     consumer: Option<Consumer>,
+    /// Whether the proxy is told that nobody waits.
+    cancelled: bool,
 }
 
 impl SharedCalls {
     fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, answer: Answer, consumer: Consumer, limits: Limits) -> Result<CallId, CallFailure> {
@@ -323,7 +326,7 @@ impl SharedCalls {
                 break id;
             }
         };
-        calls.running.insert(id, Running { answer, consumer: Some(consumer) });
+        calls.running.insert(id, Running { answer, consumer: Some(consumer), cancelled: false });
         Ok(id)
     }
 
@@ -332,12 +335,20 @@ impl SharedCalls {
         self.lock().running.remove(&id);
     }
 
-    /// Nobody waits for the answer any more. Says whether the call still ran.
-    fn abandon(&self, id: CallId) -> bool {
-        match self.lock().running.get_mut(&id) {
-            Some(running) => running.consumer.take().is_some(),
-            None => false,
+    /// Nobody waits for the answer any more.
+    fn abandon(&self, id: CallId) {
+        if let Some(running) = self.lock().running.get_mut(&id) {
+            running.consumer = None;
+            self.0.abandoned.notify_one();
         }
+    }
+
+    /// A call that runs, that nobody waits for, and that the proxy is to be told to stop: each once.
+    fn next_to_cancel(&self) -> Option<CallId> {
+        let mut calls = self.lock();
+        let (id, running) = calls.running.iter_mut().find(|(_, call)| call.consumer.is_none() && !call.cancelled)?;
+        running.cancelled = true;
+        Some(*id)
     }
 
     /// Checks a part and says who waits for it.
@@ -360,6 +371,23 @@ impl SharedCalls {
         let mut calls = self.lock();
         calls.broken.get_or_insert(broken);
         calls.running.clear();
+    }
+}
+
+/// Tells the proxy which calls to stop. A task of its own, since whoever drops an answer cannot wait for room.
+async fn send_cancels(sender: FrameSender, calls: SharedCalls) {
+    loop {
+        calls.0.abandoned.notified().await;
+        while let Some(id) = calls.next_to_cancel() {
+            match encode_frame(&ToProxy::Cancel(id)) {
+                Ok(frame) => {
+                    if let Err(Closed) = sender.send(frame).await {
+                        return;
+                    }
+                }
+                Err(error) => tracing::error!(%error, "a cancel does not fit a frame"),
+            }
+        }
     }
 }
 

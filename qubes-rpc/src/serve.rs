@@ -55,8 +55,8 @@ pub trait Service: Send + Sync + 'static {
 /// How a session ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The client sent nothing for the time it has for its first frame.
-    #[error("the client sent no handshake within {} s", HELLO_DEADLINE.as_secs())]
+    /// The client ended without a first frame, or did not send it in the time it has.
+    #[error("the client sent no handshake within {} s, or ended before", HELLO_DEADLINE.as_secs())]
     NoHello,
     /// The handshake failed.
     #[error("the handshake failed")]

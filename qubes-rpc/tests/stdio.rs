@@ -32,7 +32,9 @@ async fn child() {
     println!("a stray print");
     // A process of the child has neither stream, under no number.
     let list = r#"for fd in /proc/self/fd/*; do readlink "$fd"; done >&2; echo a stray print of a child"#;
-    let inherited = Command::new("/bin/sh").args(["-c", list]).stdout(Stdio::inherit()).output().unwrap().stderr;
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", list]).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::piped());
+    let inherited = shell.spawn().unwrap().wait_with_output().unwrap().stderr;
     let inherited = String::from_utf8(inherited).unwrap();
     assert!(inherited.contains("/dev/null"), "standard input is empty: {inherited}");
     for stream in before {

@@ -270,6 +270,30 @@ async fn the_rest_of_a_cancelled_answer_is_thrown_away() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_dropped_answer_is_cancelled_however_many_and_however_full_the_pipe() {
+    for pipe in [WIDE, NARROW] {
+        let (mut proxy, connection) = Raw::proxy(pipe, Limits::OURS).await;
+        let mut streams = Vec::new();
+        for _ in 0..Limits::OURS.max_calls.get() {
+            streams.push(connection.call(users("x"), MINUTE).await.unwrap());
+            if pipe == NARROW && streams.len() == 8 {
+                // What nobody reads fills the pipe and the queue.
+                break;
+            }
+        }
+        let called = streams.len();
+        drop(streams);
+        let (mut calls, mut cancels) = (HashSet::new(), HashSet::new());
+        while cancels.len() < called {
+            match proxy.receive().await.unwrap().unwrap() {
+                ToProxy::Call(request) => assert!(calls.insert(request.id)),
+                ToProxy::Cancel(id) => assert!(calls.contains(&id) && cancels.insert(id), "{id:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_given_up_before_it_was_sent_takes_no_place() {
     let (mut proxy, connection) = Raw::proxy(NARROW, max_calls(16)).await;
     // The proxy reads nothing, so that soon nothing more can be queued.

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use futures_util::future::pending;
 use protocol::answer::Part;
-use protocol::frame::encode_frame;
+use protocol::frame::{encode_frame, frame_bytes};
+use protocol::handshake::encode_hello;
 use protocol::{CallId, Deadline, ErrorKind, FromProxy, Limits, Request, Scope, Stage, ToProxy};
 use qubes_rpc::connection::{Break, CallFailure};
 use qubes_rpc::serve::ServeError;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWriteExt as _, duplex};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -32,14 +33,17 @@ fn stuck() -> (Arc<Scripted>, oneshot::Receiver<()>) {
     (service, dropped)
 }
 
-/// Sends items for ever.
+/// Sends items for ever; or waits for ever, in a call `stuck`. Tells when the first call's future is dropped.
 fn pouring() -> (Arc<Scripted>, oneshot::Receiver<()>) {
     let (guard, dropped) = guard();
     let guard = Mutex::new(Some(guard));
-    let service = Scripted::new(move |_, answer| {
+    let service = Scripted::new(move |call, answer| {
         let guard = guard.lock().unwrap().take();
         Box::pin(async move {
             let _guard = guard;
+            if token_of(&call) == "stuck" {
+                pending::<()>().await;
+            }
             answer.begin().await?;
             loop {
                 answer.items(batch("x", 0..500)).await?;
@@ -170,18 +174,43 @@ async fn a_client_that_neither_reads_nor_goes_is_left_within_a_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_goes_away_ends_the_session_and_what_it_was_sent() {
+async fn a_client_that_goes_away_ends_the_session_and_all_its_calls() {
+    for ends_its_input_before in [false, true] {
+        let (service, mut dropped) = pouring();
+        let (serving, end) = Serving::start(Scope::Metadata, &service, NARROW);
+        let mut client = Raw::client(end, &hello(Scope::Metadata)).await;
+        // The first call would wait for long; the second one notices.
+        client.call(1, users("stuck")).await;
+        client.call(2, users("x")).await;
+        client.receive::<FromProxy>().await.unwrap().unwrap();
+        let start = Instant::now();
+        if ends_its_input_before {
+            client.writer.shutdown().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(client);
+        let error = serving.ended().await.unwrap_err();
+        assert!(matches!(error, ServeError::Output(_)), "{error:?}");
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        dropped.try_recv().expect("the call outlives its session");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_no_longer_reads_is_noticed_though_it_goes_on_writing() {
     let (service, mut dropped) = pouring();
-    let (serving, end) = Serving::start(Scope::Metadata, &service, NARROW);
-    let mut client = Raw::client(end, &hello(Scope::Metadata)).await;
-    client.call(1, users("x")).await;
-    client.receive::<FromProxy>().await.unwrap().unwrap();
-    drop(client);
+    let (mut to_proxy, input) = duplex(WIDE);
+    let (output, from_proxy) = duplex(WIDE);
+    let serving = Serving::on(input, output, Scope::Metadata, &service);
+    to_proxy.write_all(&frame_bytes(&encode_hello(&hello(Scope::Metadata)).unwrap()).unwrap()).await.unwrap();
+    drop(from_proxy);
+    to_proxy.write_all(&request(1, users("stuck"))).await.unwrap();
+    to_proxy.write_all(&request(2, users("x"))).await.unwrap();
     let start = Instant::now();
     let error = serving.ended().await.unwrap_err();
     assert!(matches!(error, ServeError::Output(_)), "{error:?}");
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-    dropped.try_recv().expect("the call outlives its session");
+    assert!(!matches!(dropped.try_recv(), Err(oneshot::error::TryRecvError::Empty)), "the call outlives its session");
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use qubes_rpc::channel::{ChannelError, FrameReader};
 use qubes_rpc::connection::{AnswerStream, CallFailure, Connection};
 use qubes_rpc::serve::{Responder, ServeError, Service, serve};
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -167,10 +167,19 @@ impl Serving {
     pub(crate) fn start(scope: Scope, service: &Arc<Scripted>, pipe: usize) -> (Self, DuplexStream) {
         let (ours, theirs) = duplex(pipe);
         let (reader, writer) = split(theirs);
+        (Self::on(reader, writer, scope, service), ours)
+    }
+
+    /// Serves `scope` on two streams.
+    pub(crate) fn on<R, W>(reader: R, writer: W, scope: Scope, service: &Arc<Scripted>) -> Self
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         task.spawn(serve(reader, writer, scope, version(), Arc::clone(service), stop.clone()));
-        (Self { stop, task }, ours)
+        Self { stop, task }
     }
 
     /// How the session ended.
