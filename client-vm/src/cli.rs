@@ -41,6 +41,8 @@ pub fn main() -> ExitCode {
     };
     match run(&args) {
         Ok(exit) => exit.into(),
+        // Whoever read the output has seen enough, as in `splitdrop sources | head`.
+        Err(CliError::ReaderGone) => Exit::Success.into(),
         Err(error) => {
             if args.json && !matches!(args.command, Command::Daemon { .. }) {
                 drop(print_line(&json::error(&error)));
@@ -192,7 +194,6 @@ async fn watch(args: &Args, client: &mut Client) -> Result<(), CliError> {
 fn print(args: &Args, object: impl FnOnce() -> String, text: impl FnOnce() -> String) -> Result<(), CliError> {
     let result = if args.json { print_line(&object()) } else { print_text(&text()) };
     match result {
-        // Whoever read has seen enough: `splitdrop watch | head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::ReaderGone),
         other => Ok(other?),
     }

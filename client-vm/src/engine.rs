@@ -190,7 +190,7 @@ impl Engine {
                 SessionState::In(session) => {
                     self.leave(SessionEnd::Logout);
                     let proxy = self.proxy.clone();
-                    self.tasks.spawn(log_out(proxy, *session, LOGOUT_DEADLINE));
+                    self.tasks.spawn(log_out(proxy, session.token, session.api_level, LOGOUT_DEADLINE));
                     answer.give(Ok(()));
                 }
             },
@@ -204,7 +204,7 @@ impl Engine {
     async fn ended(&mut self, ended: Result<(Id, Ended), JoinError>) {
         match ended {
             Ok((_, Ended::Done)) => {}
-            Ok((_, Ended::Login(result))) => self.login_ended(result).await,
+            Ok((task, Ended::Login(result))) => self.login_ended(task, result).await,
             Ok((_, Ended::Sync(ended))) => self.sync_ended(*ended).await,
             Err(error) if error.is_cancelled() => {}
             Err(error) => {
@@ -226,10 +226,17 @@ impl Engine {
         }
     }
 
-    async fn login_ended(&mut self, result: Result<SignedIn, ProxyError>) {
-        let SessionState::SigningIn { username, answer, .. } = std::mem::replace(&mut self.session, SessionState::Out)
-        else {
-            return;
+    async fn login_ended(&mut self, task: Id, result: Result<SignedIn, ProxyError>) {
+        let (username, answer) = match std::mem::replace(&mut self.session, SessionState::Out) {
+            SessionState::SigningIn { task: current, username, answer } if current.id() == task => (username, answer),
+            other => {
+                // A login that was given up a moment too late: nobody waits for it, and its session is nobody's.
+                self.session = other;
+                if let Ok(SignedIn { token, api_level, .. }) = result {
+                    self.tasks.spawn(log_out(self.proxy.clone(), token, api_level, LOGOUT_DEADLINE));
+                }
+                return;
+            }
         };
         let signed_in = match result {
             Ok(signed_in) => signed_in,
@@ -447,7 +454,7 @@ impl Engine {
             tracing::error!("a sync did not stop in time");
         }
         if let Some(session) = session {
-            log_out(self.proxy.clone(), *session, LAST_LOGOUT_DEADLINE).await;
+            log_out(self.proxy.clone(), session.token, session.api_level, LAST_LOGOUT_DEADLINE).await;
         }
         let closing = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(END_DEADLINE, closing).await.is_err() {
@@ -461,8 +468,8 @@ impl Engine {
 }
 
 /// Tells the server that the session has ended, for so long as `deadline` allows. The token is gone afterwards.
-async fn log_out(proxy: Proxy, session: OpenSession, deadline: Duration) -> Ended {
-    let logging_out = proxy.logout(session.token, session.api_level, deadline);
+async fn log_out(proxy: Proxy, token: Token, api_level: ApiLevel, deadline: Duration) -> Ended {
+    let logging_out = proxy.logout(token, api_level, deadline);
     match tokio::time::timeout(deadline, logging_out).await {
         Ok(Ok(())) => tracing::info!("the server has ended the session"),
         Ok(Err(error)) => tracing::warn!(kind = ?failure::of_proxy(&error).kind, "the logout call failed"),

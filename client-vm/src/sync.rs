@@ -2,9 +2,11 @@
 //!
 //! **Invariant:** nothing is applied unless all four answers are complete; what is applied is one transaction.
 
+mod failure;
 mod gather;
 mod plan;
 mod run;
 
+pub use failure::SyncFailure;
 pub use plan::{Change, Digest, Known, ListPlan, Mirror, Plan, Snapshot, SnapshotError};
-pub use run::{SyncFailure, Synced, sync};
+pub use run::{Synced, sync};

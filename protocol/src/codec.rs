@@ -4,11 +4,12 @@ use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::frame::MAX_FRAME;
+/// The largest message that is sent, in bytes as encoded.
+pub const MAX_MESSAGE: usize = 256 * 1024;
 
 /// The crate counts the widths of values in memory, not bytes on the wire: a `u64` counts 8 where it may take 1. Eight
-/// times the frame's cap therefore refuses nothing that fits a frame, and still bounds what one frame can make grow.
-const DECODE_LIMIT: usize = 8 * MAX_FRAME;
+/// times the largest message therefore refuses none, and still bounds what one message can make grow.
+const DECODE_LIMIT: usize = 8 * MAX_MESSAGE;
 
 /// The standard configuration (little-endian, variable-length integers), with a limit.
 const CONFIG: Configuration<LittleEndian, Varint, Limit<DECODE_LIMIT>> =

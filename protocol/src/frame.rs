@@ -8,10 +8,10 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::codec::{self, DecodeError, EncodeError};
+use crate::codec::{self, DecodeError, EncodeError, MAX_MESSAGE};
 
-/// The largest frame's payload, in bytes.
-pub const MAX_FRAME: usize = 256 * 1024;
+/// The largest frame's payload, in bytes: one message.
+pub const MAX_FRAME: usize = MAX_MESSAGE;
 
 const HEADER: usize = 4;
 

@@ -129,14 +129,6 @@ impl FrameSender {
         let frame = protocol::frame::encode_frame(message)?;
         Ok(self.send(frame).await)
     }
-
-    /// Queues a frame if there is room.
-    ///
-    /// # Errors
-    /// [`Closed`] also when the queue is full.
-    pub fn try_send(&self, frame: Vec<u8>) -> Result<(), Closed> {
-        self.0.try_send(frame).map_err(|_| Closed)
-    }
 }
 
 /// A bounded queue of frames, and what takes them out: give the second to [`write_frames`].

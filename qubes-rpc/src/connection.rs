@@ -130,7 +130,7 @@ pub struct Connection {
     limits: Limits,
     software: SoftwareVersion,
     /// Reading, writing and cancelling; aborted with the connection.
-    tasks: JoinSet<()>,
+    _tasks: JoinSet<()>,
 }
 
 impl Connection {
@@ -165,7 +165,7 @@ impl Connection {
         let calls = SharedCalls::default();
         tasks.spawn(read_answers(reader, calls.clone()));
         tasks.spawn(send_cancels(sender.clone(), calls.clone()));
-        Ok(Self { sender, calls, limits, software, tasks })
+        Ok(Self { sender, calls, limits, software, _tasks: tasks })
     }
 
     /// Makes a call. Cancel-safe: cancelled, the call is not made.
@@ -208,7 +208,6 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.tasks.abort_all();
         self.calls.close(Break::Closed);
     }
 }

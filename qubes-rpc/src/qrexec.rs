@@ -115,6 +115,8 @@ impl Qrexec {
             // The other VM's standard error comes here too: it is not to be trusted, and its log has it.
             .stderr(Stdio::null())
             .kill_on_drop(true)
+            // A terminal's Ctrl-C is for the program that makes the call, which still has to sign out.
+            .process_group(0)
             .spawn()
             .map_err(not_started)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {

@@ -72,7 +72,7 @@ impl SyncTask {
             // The proxy may have ended since the last sync without anybody noticing; what is asked here can be asked
             // twice. Any other result stands.
             if !matches!(&result, Err(SyncFailure::Call { failure: CallFailure::Incomplete(_), .. })) {
-                return SyncEnded { call: Some(open), result: result.map_err(SyncStop::Failed) };
+                return ended(open, result);
             }
         }
         let opened = tokio::select! {
@@ -84,8 +84,8 @@ impl SyncTask {
         match opened {
             Ok(open) => {
                 let open = Arc::new(open);
-                let result = self.sync(&open).await.map_err(SyncStop::Failed);
-                SyncEnded { call: Some(open), result }
+                let result = self.sync(&open).await;
+                ended(open, result)
             }
             Err(error) => SyncEnded { call: None, result: Err(SyncStop::Open(error)) },
         }
@@ -94,4 +94,10 @@ impl SyncTask {
     async fn sync(&self, call: &QrexecCall) -> Result<Synced, SyncFailure> {
         sync(call.connection(), &self.token, &self.store, &self.clock, self.start, &self.cancel).await
     }
+}
+
+/// A call whose proxy did not keep a deadline is not used again: whatever it does, it does not answer.
+fn ended(call: Arc<QrexecCall>, result: Result<Synced, SyncFailure>) -> SyncEnded {
+    let silent = matches!(&result, Err(SyncFailure::Call { failure: CallFailure::Silent, .. }));
+    SyncEnded { call: (!silent).then_some(call), result: result.map_err(SyncStop::Failed) }
 }

@@ -10,8 +10,8 @@ use protocol::{Call, Items, Journalist, Reply, Source, Submission};
 use qubes_rpc::connection::Connection;
 use tokio::time::Instant;
 
+use super::failure::SyncFailure;
 use super::plan::{Known, Snapshot};
-use super::run::SyncFailure;
 
 /// A list that can be asked for.
 pub(super) trait Listing: Record {

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use control::{SyncOutcome, SyncReport, SyncStart};
 use protocol::value::{SourceId, Token};
-use qubes_rpc::connection::{CallFailure, Connection};
+use qubes_rpc::connection::Connection;
 use tokio_util::sync::CancellationToken;
 
+use super::failure::SyncFailure;
 use super::gather::gather;
-use super::plan::{Mirror, Plan, SnapshotError};
+use super::plan::{Mirror, Plan};
 use crate::clock::Clock;
-use crate::store::{Store, StoreError, mirror};
+use crate::store::{Store, mirror};
 
 /// How long a list may take at least. A server with 1,000 sources was seen to need 90 s, and Tor often gives 100 kB/s.
 const LIST_DEADLINE: Duration = Duration::from_secs(300);
@@ -19,29 +20,6 @@ const LIST_DEADLINE: Duration = Duration::from_secs(300);
 const PER_RECORD: Duration = Duration::from_millis(100);
 /// How long a list may take at most.
 const MAX_LIST_DEADLINE: Duration = Duration::from_secs(3600);
-
-/// A sync failed; nothing was applied.
-#[derive(Debug, thiserror::Error)]
-pub enum SyncFailure {
-    /// A call failed.
-    #[error("{call} failed")]
-    Call {
-        /// The call's name.
-        call: &'static str,
-        /// Why.
-        #[source]
-        failure: CallFailure,
-    },
-    /// A list cannot be taken.
-    #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// It was given up before anything was applied.
-    #[error("the sync was cancelled")]
-    Cancelled,
-}
 
 /// A sync succeeded, and what it brought is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
