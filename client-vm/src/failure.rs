@@ -51,7 +51,10 @@ pub(crate) fn of_login(error: &ProxyError) -> Failure {
             let told = of_call("login", failed);
             failure(told.kind, format!("{}; wait for the next code before you try again", told.message))
         }
-        ProxyError::Open(_) | ProxyError::Name(_) => of_proxy(error),
+        ProxyError::Open(_) | ProxyError::Name(_) => {
+            let told = of_proxy(error);
+            failure(told.kind, format!("{}; the code was not used", told.message))
+        }
     }
 }
 

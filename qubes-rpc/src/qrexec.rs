@@ -47,8 +47,9 @@ pub enum OpenError {
         /// Why not.
         source: io::Error,
     },
-    /// dom0's policy, or the person it asked, refused the call.
-    #[error("dom0 refused the call of {service} to {vm}: check the policy in dom0")]
+    /// dom0's policy, or the person it asked, refused the call; or the other VM could not be started, which the caller
+    /// is told in the same way.
+    #[error("dom0 refused the call of {service} to {vm}, or could not start {vm}: see the policy and the log in dom0")]
     Refused {
         /// The VM called.
         vm: VmName,

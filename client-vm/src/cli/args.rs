@@ -13,7 +13,7 @@ Exit codes:
   4    nobody is signed in
   5    the server did not accept the credentials, or somebody is signed in already
   6    no such source, or more than one fits
-  7    dom0's policy refused the call to the proxy
+  7    dom0 refused the call to the proxy, or could not start its VM
   8    the proxy or the server cannot be reached, or did not answer in time
   9    another daemon runs already
   130  interrupted
