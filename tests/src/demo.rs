@@ -6,10 +6,10 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
-use crate::environment::{CLIENT_VM, Environment, EnvironmentError, EnvironmentOptions, PROXY_VM};
+use crate::environment::{CLIENT_VM, Environment, EnvironmentError, EnvironmentOptions, ONION, ONION_PORT, PROXY_VM};
 use crate::generator::MARLOW;
 use crate::programs::{BuildError, Programs};
-use crate::server::{Command, ControlError, KeyChoice, Outcome, SourceState, WorldError};
+use crate::server::{Command, ControlError, KeyChoice, Outcome, RequestLog, SourceState, WorldError};
 
 /// What the new source calls itself.
 const NEW_SOURCE: &str = "unforeseen lighthouse";
@@ -71,7 +71,9 @@ async fn play(show: &mut Show, sources: u32) -> Result<(), DemoError> {
 
     let mut environment = Environment::start(programs, EnvironmentOptions::with_sources(sources, ITEMS)?).await?;
     environment.start_daemon().await?;
-    let detail = format!("{CLIENT_VM} and {PROXY_VM} under the shipped qrexec policy, a server with {sources} sources");
+    let detail = format!(
+        "{CLIENT_VM} and {PROXY_VM} under the shipped qrexec policy, a server with {sources} sources behind a SOCKS server"
+    );
     show.step("VMs", true, &detail)?;
 
     let played = with_environment(show, &environment, u64::from(sources)).await;
@@ -138,7 +140,23 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
 
     environment.json(&["logout"], "").await?;
     watch.until("session_ended").await?;
-    show.step("logout", true, "the token is gone")
+    show.step("logout", true, "the token is gone")?;
+
+    show.step("the path", true, &path(environment)?)
+}
+
+/// How the proxy reached the server, which must have been by the onion service's name and through SOCKS alone.
+fn path(environment: &Environment) -> Result<String, DemoError> {
+    let arrived = environment.server().control().with_log(RequestLog::connections);
+    let socks = environment.socks().counts();
+    let by_name = socks.requests_for(ONION, ONION_PORT);
+    if arrived == 0 || arrived > socks.established || socks.established > by_name || !socks.refused.is_empty() {
+        return Err(wrong(format!(
+            "the server took {arrived} connections, of which SOCKS made {}, asked for {by_name} by name and for others: {:?}",
+            socks.established, socks.refused
+        )));
+    }
+    Ok(format!("{arrived} connections to {ONION} by its name through SOCKS, none beside it"))
 }
 
 /// The counts of a sync that must have ended with `outcome`, in words.

@@ -1,11 +1,15 @@
-//! The whole of it on one machine: a staging server, the stand-in for qrexec with the shipped policy, and the real
-//! programs: the daemon in the place of `sd-app`, the proxy in the place of `sd-proxy`.
+//! The whole of it on one machine: a staging server, a SOCKS server in the place of Tor's, the stand-in for qrexec with
+//! the shipped policy, and the real programs: the daemon in the place of `sd-app`, the proxy in the place of `sd-proxy`.
+//!
+//! The proxy reaches the server as it does on a workstation: by an onion service's name, which only the SOCKS server
+//! knows.
 //!
 //! **Invariant:** an environment that is stopped or dropped leaves no process and no file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -22,15 +26,20 @@ use tokio::process::{Child, ChildStdout, Command};
 use crate::generator::{Account, Recipe};
 use crate::programs::{BuildError, Programs};
 use crate::qrexec::SOCKET_VARIABLE;
-use crate::qrexec::broker::{Broker, BrokerError, BrokerOptions, Installation};
+use crate::qrexec::broker::{Broker, BrokerError, BrokerOptions, Conditions, Installation};
 use crate::qrexec::policy::{FolderError, load_folder};
 use crate::qrexec::system::{QubeName, QubeNameError, System};
 use crate::server::{Server, ServerError, ServerOptions, WorldError};
+use crate::socks::{NameTable, SocksControl, SocksError, SocksOptions, SocksServer, TableError};
 
 /// The client's VM.
 pub const CLIENT_VM: &str = "sd-app";
 /// The proxy's VM.
 pub const PROXY_VM: &str = "sd-proxy";
+/// The server's name as an onion service. It is made up: its checksum is none, so no Tor would look for it.
+pub const ONION: &str = "stagingstagingstagingstagingstagingstagingstagingstagind.onion";
+/// The port of that name.
+pub const ONION_PORT: u16 = 80;
 
 /// How long a daemon may take to listen, and to end.
 const DAEMON_DEADLINE: Duration = Duration::from_secs(30);
@@ -46,6 +55,10 @@ pub struct EnvironmentOptions {
     pub server: ServerOptions,
     /// The proxy VM's settings beside those that the environment makes; they win over them.
     pub proxy_settings: BTreeMap<String, String>,
+    /// The VMs.
+    pub system: System,
+    /// How the stand-in for qrexec behaves.
+    pub qrexec: Conditions,
 }
 
 impl EnvironmentOptions {
@@ -55,7 +68,12 @@ impl EnvironmentOptions {
     /// [`WorldError`].
     pub fn with_sources(sources: u32, items: u32) -> Result<Self, WorldError> {
         let world = Recipe::new(sources, items).generate()?;
-        Ok(Self { server: ServerOptions::new(world), proxy_settings: BTreeMap::new() })
+        Ok(Self {
+            server: ServerOptions::new(world),
+            proxy_settings: BTreeMap::new(),
+            system: System::workstation(),
+            qrexec: Conditions::default(),
+        })
     }
 }
 
@@ -79,6 +97,12 @@ pub enum EnvironmentError {
     /// The server did not start.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// The SOCKS server did not start.
+    #[error(transparent)]
+    Socks(#[from] SocksError),
+    /// The SOCKS server's table does not take the server's name.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// The stand-in for qrexec did not start or stop.
     #[error(transparent)]
     Broker(#[from] BrokerError),
@@ -121,6 +145,7 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> EnvironmentError {
 pub struct Environment {
     directory: TempDir,
     server: Server,
+    socks: SocksServer,
     broker: Broker,
     programs: Programs,
     qrexec_socket: PathBuf,
@@ -139,33 +164,36 @@ pub struct Output {
 }
 
 impl Environment {
-    /// Starts server and broker. The daemon is started by [`Self::start_daemon`].
+    /// Starts server, SOCKS server and broker. The daemon is started by [`Self::start_daemon`].
     ///
     /// # Errors
     /// [`EnvironmentError`].
     pub async fn start(programs: Programs, options: EnvironmentOptions) -> Result<Self, EnvironmentError> {
         let directory = tempfile::Builder::new().prefix("splitdrop-").tempdir().map_err(failed("make a directory"))?;
         let server = Server::start(options.server).await?;
+        let names = NameTable::new().with(ONION, ONION_PORT, server.address())?;
+        let socks = SocksServer::start(SocksOptions::new(names))?;
         let mut settings = BTreeMap::from([
-            ("SD_PROXY_ORIGIN".to_owned(), server.origin()),
-            ("SD_PROXY_TOR".to_owned(), "off".to_owned()),
+            ("SD_PROXY_ORIGIN".to_owned(), format!("http://{ONION}")),
+            ("SD_PROXY_TOR".to_owned(), "on".to_owned()),
+            ("SD_PROXY_SOCKS".to_owned(), socks.address().to_string()),
             ("SD_PROXY_LOG_FILE".to_owned(), directory.path().join("proxy.log").display().to_string()),
         ]);
         settings.extend(options.proxy_settings);
         let installed = Installation {
             services: BTreeMap::from([(PROXY_SERVICE.to_owned(), programs.proxy.clone())]),
             environment: settings,
+            ..Installation::default()
         };
         let policy = load_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../qubes-rpc/dom0"))?;
         let broker = Broker::start(BrokerOptions {
-            folder: directory.path().to_owned(),
-            policy,
-            system: System::workstation(),
             installed: BTreeMap::from([(QubeName::try_new(PROXY_VM)?, installed)]),
             grace: GRACE,
+            conditions: options.qrexec,
+            ..BrokerOptions::new(directory.path(), policy, options.system)
         })?;
         let qrexec_socket = broker.socket(CLIENT_VM).ok_or(EnvironmentError::NoSocket)?.to_owned();
-        Ok(Self { directory, server, broker, programs, qrexec_socket, daemon: None })
+        Ok(Self { directory, server, socks, broker, programs, qrexec_socket, daemon: None })
     }
 
     /// Builds the programs if need be, starts everything, the daemon included.
@@ -184,6 +212,18 @@ impl Environment {
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.server
+    }
+
+    /// The SOCKS server on the proxy's way to the server.
+    #[must_use]
+    pub fn socks(&self) -> &SocksControl {
+        self.socks.control()
+    }
+
+    /// Where the SOCKS server listens.
+    #[must_use]
+    pub fn socks_address(&self) -> SocketAddr {
+        self.socks.address()
     }
 
     /// The stand-in for qrexec.
@@ -368,13 +408,14 @@ impl Environment {
         self.json(&["login", "--credentials-stdin"], &self.credentials(account)).await
     }
 
-    /// Ends daemon, broker and server.
+    /// Ends daemon, broker and servers.
     ///
     /// # Errors
     /// [`EnvironmentError`].
     pub async fn stop(mut self) -> Result<(), EnvironmentError> {
         self.stop_daemon(Signal::SIGTERM).await?;
         self.broker.stop().await?;
+        self.socks.stop().await;
         self.server.stop().await;
         self.directory.close().map_err(failed("remove the directory"))
     }

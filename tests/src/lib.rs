@@ -11,4 +11,5 @@ pub mod generator;
 pub mod programs;
 pub mod qrexec;
 pub mod server;
+pub mod socks;
 pub mod up;

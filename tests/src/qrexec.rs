@@ -5,8 +5,10 @@
 //! machine: [`broker`] plays dom0 and the target's agent, [`client`] is the program that callers run, [`policy`] reads
 //! and applies the very policy files that a deployment installs in dom0, and [`system`] says which VMs there are.
 //!
-//! Only what callers and services can observe is kept true: who may call, the environment, how ends of streams and
-//! deaths are seen, exit codes. There is no Xen, no memory channel, no `uuid:` names and no `rpc-config`.
+//! Only what callers and services can observe is kept true: who may call and who is asked about it, VMs that start
+//! first, the environment, how ends of streams and deaths are seen, exit codes, what a call costs. There is no Xen, no
+//! memory channel and no `uuid:` names; a service runs as whoever runs the broker, whatever `user=` says; a process
+//! that a service leaves behind dies with the call.
 //!
 //! **Invariant:** the caller's name comes from the socket that it used, never from what it says.
 //! **Invariant:** no call reaches a service unless the policy allowed it.
@@ -14,8 +16,10 @@
 pub mod broker;
 pub mod client;
 mod descriptors;
+mod pace;
 pub mod policy;
 mod request;
+pub mod rpc_config;
 pub mod system;
 
 /// The environment variable in which callers find the path of their VM's socket.
@@ -28,11 +32,11 @@ pub enum Ending {
     Exited(u8),
     /// This signal ended the service.
     Killed(u8),
-    /// The policy, or dom0's user, refused.
+    /// The policy, or dom0's user, refused, or the target did not start.
     Refused,
     /// The target has no such service.
     Missing,
-    /// The service exists and could not be started.
+    /// The service exists and could not be started, its configuration cannot be read, or there are too many calls.
     Failed,
     /// The connection was lost with the service still running, as when a VM is shut down.
     Lost,

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::demo::DemoError;
-use crate::environment::{Environment, EnvironmentOptions};
+use crate::environment::{Environment, EnvironmentOptions, ONION, PROXY_VM};
 use crate::programs::Programs;
 use crate::server::ServerOptions;
 
@@ -60,6 +60,8 @@ fn print_help(environment: &Environment) -> io::Result<()> {
         writeln!(out, "  '{staging}' play {url} '{{\"do\":\"new_file\",\"source\":\"ID\"}}'")?;
         writeln!(out, "  '{staging}' play {url} '{{\"do\":\"end_sessions\"}}'")?;
     }
+    let socks = environment.socks_address();
+    writeln!(out, "\n{PROXY_VM} reaches the server through SOCKS at {socks}, as http://{ONION}.")?;
     writeln!(out, "\nLogs and data: {}\nCtrl-C ends it and removes them.", environment.directory().display())?;
     out.flush()
 }

@@ -56,6 +56,7 @@ async fn the_demo_passes_and_says_each_step_on_a_line() {
             "the message",
             "nothing new",
             "logout",
+            "the path",
             "end"
         ],
         "{}",
@@ -136,7 +137,7 @@ async fn the_json_of_sources_and_status_has_its_documented_form() {
     assert_eq!(status["sync"]["running"], Value::Null);
     assert_eq!(
         (&status["proxy"]["state"], &status["proxy"]["tor"], &status["proxy"]["server"]["contact"]),
-        (&json!("connected"), &json!(false), &json!("answered"))
+        (&json!("connected"), &json!(true), &json!("answered"))
     );
     environment.stop().await.unwrap();
 }

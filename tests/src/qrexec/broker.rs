@@ -5,20 +5,30 @@
 //! pipe for stderr. The caller is given the other ends and moves its bytes itself (see [`client`](super::client)); the
 //! broker only copies stderr on its way, which also goes to the target's log, and reports how the service ended.
 //!
+//! Around the rules there are conditions, which tests set and change: what calls cost, how VMs start ([`Vms`]), who
+//! answers when the policy asks ([`Questions`]), how many calls there may be.
+//!
 //! **Invariant:** with a policy that cannot be read every call is refused, as in Qubes.
 //! **Invariant:** every service is alone in its process group, and the group dies with the call, so a stopped or
 //! dropped broker leaves no process behind.
 //! **Invariant:** the event log and the service logs are bounded; the oldest entries go first.
 
+mod admission;
 mod call;
+mod installation;
+mod options;
+mod questions;
 mod record;
 mod service;
+mod socket_service;
+mod vms;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::UnixListener;
@@ -27,37 +37,17 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use self::installation::Installation;
+pub use self::options::{BrokerOptions, Conditions, Costs};
+pub use self::questions::{Dom0User, Question, Questions, Reply, ReplyError};
 use self::record::Record;
 pub use self::record::{CallId, Counts, Event, EventKind, RefusedBy};
-use super::policy::{Policy, PolicyError};
-use super::system::{QubeName, System};
+pub use self::vms::{Start, StartOutcome, VmError, Vms};
+use super::policy::{Policy, PolicyError, ServiceTarget};
+use super::system::QubeName;
 
 /// How long a socket rests after a connection could not be accepted (no descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// What a broker is made of.
-#[derive(Clone, Debug)]
-pub struct BrokerOptions {
-    /// The folder of the sockets. It must exist; only the owner should get into it.
-    pub folder: PathBuf,
-    /// dom0's policy files, as names and texts.
-    pub policy: Vec<(String, String)>,
-    /// The VMs. Each gets a socket.
-    pub system: System,
-    /// What is installed in each VM. A new disposable has what its template has; dom0 is called `dom0` here.
-    pub installed: BTreeMap<QubeName, Installation>,
-    /// How long services get to end after SIGTERM before they are killed, when the broker stops.
-    pub grace: Duration,
-}
-
-/// What is installed in a VM.
-#[derive(Clone, Debug, Default)]
-pub struct Installation {
-    /// The programs, by `NAME+ARGUMENT` or by `NAME`. The former is looked for first.
-    pub services: BTreeMap<String, PathBuf>,
-    /// The environment of the services, beside what qrexec itself sets.
-    pub environment: BTreeMap<String, String>,
-}
 
 /// The broker could not be started or stopped as it should.
 #[derive(Debug, thiserror::Error)]
@@ -82,9 +72,8 @@ pub enum BrokerError {
 #[derive(Debug)]
 pub struct Broker {
     sockets: BTreeMap<QubeName, PathBuf>,
-    record: Arc<Record>,
+    house: Arc<House>,
     counts: watch::Receiver<Counts>,
-    policy_error: Option<PolicyError>,
     stop: CancellationToken,
     listeners: JoinSet<Result<(), BrokerError>>,
 }
@@ -93,10 +82,33 @@ pub struct Broker {
 #[derive(Debug)]
 struct House {
     policy: Result<Policy, PolicyError>,
-    system: System,
+    vms: Vms,
+    questions: Questions,
     installed: BTreeMap<QubeName, Installation>,
+    /// What VMs have that are not in `installed`.
+    nothing: Installation,
     grace: Duration,
-    record: Arc<Record>,
+    most_calls: Option<usize>,
+    costs: Mutex<Costs>,
+    /// How many of the next calls get no answer.
+    hangs: AtomicU64,
+    record: Record,
+}
+
+impl House {
+    fn costs(&self) -> Costs {
+        *self.costs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn installation(&self, target: &ServiceTarget) -> &Installation {
+        self.installed.get(call::vm_of(target)).unwrap_or(&self.nothing)
+    }
+
+    /// Whether this is a call that gets no answer.
+    fn take_hang(&self) -> bool {
+        let less = |left: u64| left.checked_sub(1);
+        self.hangs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
 }
 
 impl Broker {
@@ -108,25 +120,35 @@ impl Broker {
     pub fn start(options: BrokerOptions) -> Result<Self, BrokerError> {
         let runtime = Handle::try_current()?;
         let _entered = runtime.enter();
-        let BrokerOptions { folder, policy, system, installed, grace } = options;
-        let policy = Policy::parse(&policy);
+        let BrokerOptions { folder, policy, system, installed, grace, conditions } = options;
+        let Conditions { costs, start, dom0_user, most_calls } = conditions;
+        let names: Vec<QubeName> = system.qubes.keys().cloned().collect();
         let (record, counts) = Record::new();
-        let record = Arc::new(record);
+        let house = Arc::new(House {
+            policy: Policy::parse(&policy),
+            vms: Vms::new(system, start),
+            questions: Questions::new(dom0_user),
+            installed,
+            nothing: Installation::default(),
+            grace,
+            most_calls,
+            costs: Mutex::new(costs),
+            hangs: AtomicU64::new(0),
+            record,
+        });
         let mut broker = Self {
             sockets: BTreeMap::new(),
-            record: Arc::clone(&record),
+            house: Arc::clone(&house),
             counts,
-            policy_error: policy.as_ref().err().cloned(),
             stop: CancellationToken::new(),
             listeners: JoinSet::new(),
         };
-        let house = Arc::new(House { policy, system, installed, grace, record });
-        for name in house.system.qubes.keys() {
+        for name in names {
             let path = folder.join(format!("{name}.sock"));
             let listener = listen(&path).map_err(|source| BrokerError::Listen { path: path.clone(), source })?;
             // Known from here on, so that it is removed again if a later one fails.
             broker.sockets.insert(name.clone(), path);
-            broker.listeners.spawn(serve(listener, name.clone(), Arc::clone(&house), broker.stop.clone()));
+            broker.listeners.spawn(serve(listener, name, Arc::clone(&house), broker.stop.clone()));
         }
         Ok(broker)
     }
@@ -139,8 +161,31 @@ impl Broker {
 
     /// Why every call is refused, if that is so.
     #[must_use]
-    pub const fn policy_error(&self) -> Option<&PolicyError> {
-        self.policy_error.as_ref()
+    pub fn policy_error(&self) -> Option<&PolicyError> {
+        self.house.policy.as_ref().err()
+    }
+
+    /// The VMs: which run, and what starts and ends them.
+    #[must_use]
+    pub fn vms(&self) -> &Vms {
+        &self.house.vms
+    }
+
+    /// What dom0's user is asked, and the way to answer.
+    #[must_use]
+    pub fn questions(&self) -> &Questions {
+        &self.house.questions
+    }
+
+    /// Changes what calls cost from now on. The rate of a call that runs stays.
+    pub fn set_costs(&self, costs: Costs) {
+        *self.house.costs.lock().unwrap_or_else(PoisonError::into_inner) = costs;
+    }
+
+    /// The next call that is allowed gets no answer, as happens now and then to callers in Qubes; called twice, the next
+    /// two.
+    pub fn hang_next_call(&self) {
+        self.house.hangs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many calls there were and are. A call that a caller saw end is not open any more.
@@ -155,16 +200,22 @@ impl Broker {
         let _ = self.counts.clone().wait_for(wanted).await;
     }
 
+    /// Waits until the latest events are as wanted. Cancel-safe.
+    pub async fn until_events(&self, wanted: impl Fn(&[Event]) -> bool) {
+        // Every event publishes the counts, changed or not.
+        let _ = self.counts.clone().wait_for(|_| wanted(&self.events())).await;
+    }
+
     /// The latest events, oldest first.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
-        self.record.events()
+        self.house.record.events()
     }
 
     /// The end of what the services of a VM wrote to their stderr.
     #[must_use]
     pub fn service_log(&self, target: &str) -> Vec<u8> {
-        self.record.service_log(target)
+        self.house.record.service_log(target)
     }
 
     /// Takes no more calls, ends the services (SIGTERM, and SIGKILL after the grace time), and waits for their end.

@@ -6,6 +6,7 @@
 //!
 //! Like the real one it sets `O_NONBLOCK` on the stdin and stdout that it inherits, for whoever shares them too; it
 //! reads its stdin ahead of the service; and when nobody reads its stdout any more it throws the output away and stays.
+//! Where the broker bounds the rate, it rests between small pieces, each way on its own.
 //!
 //! **Invariant:** it ends by itself only when the service's stdout and stderr have ended and the exit code is known,
 //! or when the broker is gone.
@@ -15,7 +16,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use nix::errno::Errno;
@@ -23,10 +24,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::descriptors::{self, CallerEnds, FirstAnswer};
+use super::pace::Pace;
 use super::{Ending, SOCKET_VARIABLE, request};
-
-/// Bytes moved at once, as in one message of the real channel.
-const CHUNK: usize = 65_528;
 
 /// A call could not be made at all.
 #[derive(Debug, thiserror::Error)]
@@ -91,13 +90,13 @@ fn call(arguments: Vec<OsString>, socket: Option<OsString>) -> Result<Ending, Cl
     connection.write_all(&request::encode(&target, service.as_bytes())).map_err(ClientError::Send)?;
     match descriptors::receive_first(&connection).map_err(ClientError::Answer)? {
         FirstAnswer::Refused => Ok(Ending::Refused),
-        FirstAnswer::Ended => Ok(exit_code(connection)),
-        FirstAnswer::Started(ends) => attend(connection, ends),
+        FirstAnswer::Ended => Ok(exit_code(&connection)),
+        FirstAnswer::Started(ends, pace) => attend(connection, ends, pace),
     }
 }
 
 /// The exit code that follows [`descriptors::ENDED`].
-fn exit_code(mut connection: UnixStream) -> Ending {
+fn exit_code(mut connection: &UnixStream) -> Ending {
     let mut code = [0];
     match connection.read_exact(&mut code) {
         Ok(()) => Ending::Exited(u8::from_be_bytes(code)),
@@ -112,32 +111,36 @@ enum Event {
     Ended(Ending),
 }
 
-fn attend(connection: UnixStream, ends: CallerEnds) -> Result<Ending, ClientError> {
+fn attend(connection: UnixStream, ends: CallerEnds, pace: Pace) -> Result<Ending, ClientError> {
     let CallerEnds { stdin, stdout, stderr } = ends;
+    let connection = Arc::new(connection);
     set_nonblocking(io::stdin().as_fd())?;
     set_nonblocking(io::stdout().as_fd())?;
 
     let (events, happened) = mpsc::channel();
     // Nobody waits for this one: it may sit in a read that never returns.
-    spawn("stdin", move || feed(&stdin))?;
+    spawn("stdin", move || feed(&stdin, pace))?;
     let ended = events.clone();
+    let broker = Arc::clone(&connection);
     spawn("stdout", move || {
-        drain(&stdout, io::stdout().as_fd());
+        drain(&stdout, io::stdout().as_fd(), pace);
         // The reader sees the end now, even if the service goes on without a stdout.
         if let Ok(nothing) = void() {
             let _ = nix::unistd::dup2_stdout(nothing);
         }
+        // The broker cannot see it. Should it be gone, the thread below notices.
+        let _ = (&*broker).write_all(&[descriptors::STDOUT_ENDED]);
         let _ = ended.send(Event::StreamEnded);
     })?;
     let ended = events.clone();
     spawn("stderr", move || {
-        drain(&stderr, io::stderr().as_fd());
+        drain(&stderr, io::stderr().as_fd(), Pace(None));
         let _ = ended.send(Event::StreamEnded);
     })?;
     spawn("ending", move || {
-        let ending = match descriptors::receive_first(&connection) {
-            Ok(FirstAnswer::Ended) => exit_code(connection),
-            Ok(FirstAnswer::Refused | FirstAnswer::Started(_)) | Err(_) => Ending::Lost,
+        let ending = match descriptors::receive_first(&*connection) {
+            Ok(FirstAnswer::Ended) => exit_code(&connection),
+            Ok(FirstAnswer::Refused | FirstAnswer::Started(..)) | Err(_) => Ending::Lost,
         };
         let _ = events.send(Event::Ended(ending));
     })?;
@@ -162,9 +165,9 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ClientE
 }
 
 /// Copies stdin to the service. Dropping the service's end afterwards is its end of file.
-fn feed(service: &OwnedFd) {
+fn feed(service: &OwnedFd, pace: Pace) {
     let stdin = io::stdin();
-    let mut buffer = vec![0; CHUNK];
+    let mut buffer = vec![0; pace.piece()];
     while let Some(bytes) = read_some(stdin.as_fd(), &mut buffer) {
         if write_all(service.as_fd(), bytes).is_err() {
             // The service reads no more: whoever writes to our stdin is to notice.
@@ -173,15 +176,21 @@ fn feed(service: &OwnedFd) {
             }
             return;
         }
+        if let Some(rest) = pace.rest(bytes.len()) {
+            thread::sleep(rest);
+        }
     }
 }
 
 /// Copies a stream of the service until it ends, whether or not anybody still reads `to`.
-fn drain(service: &OwnedFd, to: BorrowedFd<'_>) {
-    let mut buffer = vec![0; CHUNK];
+fn drain(service: &OwnedFd, to: BorrowedFd<'_>, pace: Pace) {
+    let mut buffer = vec![0; pace.piece()];
     let mut listening = true;
     while let Some(bytes) = read_some(service.as_fd(), &mut buffer) {
         listening = listening && write_all(to, bytes).is_ok();
+        if let Some(rest) = pace.rest(bytes.len()) {
+            thread::sleep(rest);
+        }
     }
 }
 

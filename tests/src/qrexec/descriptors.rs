@@ -1,20 +1,28 @@
 //! The broker's answers on a caller's socket, and the descriptors that travel with one of them.
 //!
-//! An answer is one byte: [`STARTED`], with the caller's ends of the service's stdin, stdout and stderr attached, or
-//! [`ENDED`], followed by the exit code. A connection that closes with neither is a refusal, as with the real agent.
+//! An answer is one byte: [`STARTED`], with the caller's ends of the service's stdin, stdout and stderr attached and
+//! followed by the most bytes a second to move each way (8 bytes, big-endian, 0 for no bound), or [`ENDED`], followed by
+//! the exit code. A connection that closes with neither is a refusal, as with the real agent. The caller says one thing
+//! more: [`STDOUT_ENDED`].
 //!
 //! **Invariant:** every descriptor that arrives is owned and closed on exec.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::cmsg_space;
+use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
+
+use super::pace::Pace;
 
 /// The service runs, and its descriptors are attached.
 pub(super) const STARTED: u8 = 1;
 /// The call is over; its exit code follows.
 pub(super) const ENDED: u8 = 2;
+/// From the caller: nobody holds the service's stdout any more.
+pub(super) const STDOUT_ENDED: u8 = 3;
 
 /// The caller's ends of a service's streams.
 #[derive(Debug)]
@@ -27,17 +35,18 @@ pub(super) struct CallerEnds {
     pub(super) stderr: OwnedFd,
 }
 
-/// Sends [`STARTED`] with the descriptors, which stay open here too.
-pub(super) fn send_started(socket: impl AsFd, ends: &CallerEnds) -> io::Result<()> {
+/// Sends [`STARTED`] with the bound of the rate and the descriptors, which stay open here too.
+pub(super) fn send_started(socket: impl AsFd, ends: &CallerEnds, rate: Option<u64>) -> io::Result<()> {
     let descriptors = [ends.stdin.as_raw_fd(), ends.stdout.as_raw_fd(), ends.stderr.as_raw_fd()];
+    let rate = rate.unwrap_or_default().to_be_bytes();
     let sent = sendmsg::<UnixAddr>(
         socket.as_fd().as_raw_fd(),
-        &[IoSlice::new(&[STARTED])],
+        &[IoSlice::new(&[STARTED]), IoSlice::new(&rate)],
         &[ControlMessage::ScmRights(&descriptors)],
         MsgFlags::MSG_NOSIGNAL,
         None,
     )?;
-    if sent == 1 { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    if sent == rate.len().saturating_add(1) { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// The first answer.
@@ -46,7 +55,7 @@ pub(super) enum FirstAnswer {
     /// The connection was closed instead.
     Refused,
     /// The service runs.
-    Started(CallerEnds),
+    Started(CallerEnds, Pace),
     /// There is no service; the exit code is the next byte.
     Ended,
 }
@@ -71,11 +80,26 @@ pub(super) fn receive_first(socket: impl AsFd) -> io::Result<FirstAnswer> {
     match (received, kind, owned.next(), owned.next(), owned.next()) {
         (0, ..) => Ok(FirstAnswer::Refused),
         (_, [STARTED], Some(stdin), Some(stdout), Some(stderr)) => {
-            Ok(FirstAnswer::Started(CallerEnds { stdin, stdout, stderr }))
+            let mut rate = [0; 8];
+            read_exact(&socket, &mut rate)?;
+            let pace = Pace(NonZeroU64::new(u64::from_be_bytes(rate)));
+            Ok(FirstAnswer::Started(CallerEnds { stdin, stdout, stderr }, pace))
         }
         (_, [ENDED], ..) => Ok(FirstAnswer::Ended),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "not an answer of the broker")),
     }
+}
+
+fn read_exact(from: impl AsFd, mut buffer: &mut [u8]) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match nix::unistd::read(&from, buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => buffer = buffer.get_mut(count..).unwrap_or_default(),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 #[expect(unsafe_code, reason = "neither std nor nix hands out received descriptors as owned ones")]
@@ -97,13 +121,16 @@ mod tests {
         let (stdout, mut service_stdout) = UnixStream::pair().expect("a pair");
         let (stderr, service_stderr) = UnixStream::pair().expect("a pair");
         let ends = CallerEnds { stdin: stdin.into(), stdout: stdout.into(), stderr: stderr.into() };
-        send_started(&broker, &ends).expect("sent");
+        send_started(&broker, &ends, Some(70_000)).expect("sent");
         drop(ends);
         broker.write_all(&[ENDED, 7]).expect("written");
         service_stdout.write_all(b"out").expect("written");
         drop((service_stdout, service_stderr));
 
-        let FirstAnswer::Started(ends) = receive_first(&caller).expect("an answer") else { panic!("not started") };
+        let FirstAnswer::Started(ends, pace) = receive_first(&caller).expect("an answer") else {
+            panic!("not started")
+        };
+        assert_eq!(pace.0, NonZeroU64::new(70_000));
         let mut text = String::new();
         UnixStream::from(ends.stdout).read_to_string(&mut text).expect("read");
         assert_eq!(text, "out");

@@ -160,6 +160,14 @@ pub struct Call {
     pub target: String,
 }
 
+impl Call {
+    /// `SERVICE+ARGUMENT`, with the `+` also when there is no argument.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}+{}", self.service, self.argument)
+    }
+}
+
 /// What the policy says to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {

@@ -7,9 +7,9 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// `SERVICE+ARGUMENT` over this many bytes breaks qrexec in the calling VM.
+/// `SERVICE+ARGUMENT` over this many bytes ends the calling VM's agent: its channel to dom0 holds no longer message.
 const SERVICE_CAP: usize = 3_900;
-/// No more than this is read of a request.
+/// No more than this is read of a request; one that goes on is refused, as the agent refuses what no name can be.
 const REQUEST_CAP: u64 = 8_192;
 
 /// A request, cleaned.
@@ -30,8 +30,11 @@ pub(super) enum RequestError {
     Read(#[from] std::io::Error),
     #[error("the request ended early or is too long")]
     Incomplete,
+    /// In Qubes the calling VM's agent does not survive this.
     #[error("the service's name and argument are longer than {SERVICE_CAP} bytes")]
     TooLong,
+    #[error("the request names no service")]
+    NoService,
 }
 
 /// The bytes of a request.
@@ -49,6 +52,9 @@ pub(super) async fn receive(connection: &mut (impl AsyncRead + Unpin)) -> Result
     }
     let full_name = clean(&service, b"+");
     let (service, argument) = full_name.split_once('+').unwrap_or((&full_name, ""));
+    if service.is_empty() {
+        return Err(RequestError::NoService);
+    }
     Ok(Request { target: clean(&target, b"@:"), service: service.to_owned(), argument: argument.to_owned() })
 }
 
@@ -101,6 +107,9 @@ mod tests {
         assert!(round("a", &[b'x'; SERVICE_CAP]).await.is_ok());
         assert!(matches!(round("a", &[b'x'; SERVICE_CAP + 1]).await, Err(RequestError::TooLong)));
         assert!(matches!(round("a", &[b'x'; 9_000]).await, Err(RequestError::Incomplete)));
+        for nameless in [&b""[..], b"+", b"+x"] {
+            assert!(matches!(round("a", nameless).await, Err(RequestError::NoService)));
+        }
         assert!(matches!(receive(&mut &b"a\0b"[..]).await, Err(RequestError::Incomplete)));
     }
 }

@@ -2,10 +2,17 @@
 //!
 //! **Invariant:** a [`QubeName`] is a name that Qubes OS accepts for a VM, so it can be part of a file name.
 
+mod file;
+
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::LazyLock;
 
+pub use self::file::SystemError;
+
+/// What a feature's name begins with if it is a setting that the VM can read.
+const SETTING: &str = "vm-config.";
 /// The longest name of a VM, in bytes.
 const NAME_CAP: usize = 31;
 
@@ -104,13 +111,27 @@ pub struct Qube {
     pub template_for_dispvms: bool,
     /// Whether it runs.
     pub power: Power,
+    /// What dom0 noted of it, by name.
+    pub features: BTreeMap<String, String>,
 }
 
 impl Qube {
-    /// A running VM of this type, with no tags.
+    /// A running VM of this type, with no tags and no features.
     #[must_use]
     pub const fn new(kind: QubeKind) -> Self {
-        Self { kind, tags: BTreeSet::new(), default_dispvm: None, template_for_dispvms: false, power: Power::Running }
+        Self {
+            kind,
+            tags: BTreeSet::new(),
+            default_dispvm: None,
+            template_for_dispvms: false,
+            power: Power::Running,
+            features: BTreeMap::new(),
+        }
+    }
+
+    /// The settings that dom0 gives it, names and values: its features `vm-config.NAME`.
+    pub fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.features.iter().filter_map(|(name, value)| Some((name.strip_prefix(SETTING)?, value.as_str())))
     }
 
     /// The same VM with one more tag.
@@ -141,21 +162,31 @@ impl System {
         self.qubes.get_key_value(name).map(|(name, _)| name)
     }
 
-    /// The VMs of a SecureDrop workstation, with their tags and types, all running.
+    /// Reads a file of VMs; `workstation.toml` of this package shows the keys.
+    ///
+    /// # Errors
+    ///
+    /// [`SystemError`].
+    pub fn parse(text: &str) -> Result<Self, SystemError> {
+        file::parse(text)
+    }
+
+    /// The VMs of a SecureDrop workstation, all running.
     #[must_use]
     pub fn workstation() -> Self {
-        let viewer = QubeName("sd-viewer".to_owned());
-        let mut qubes: BTreeMap<QubeName, Qube> = ["sd-gpg", "sd-log", "sd-devices", "sd-printers"]
-            .into_iter()
-            .map(|name| (name, QubeKind::App))
-            .chain([("sd-proxy", QubeKind::Disposable)])
-            .map(|(name, kind)| (QubeName(name.to_owned()), Qube::new(kind).tagged("sd-workstation")))
-            .collect();
-        let app = Qube { default_dispvm: Some(viewer.clone()), ..Qube::new(QubeKind::App) };
-        qubes.insert(QubeName("sd-app".to_owned()), app.tagged("sd-workstation").tagged("sd-client"));
-        let template = Qube { template_for_dispvms: true, ..Qube::new(QubeKind::App) };
-        qubes.insert(viewer, template.tagged("sd-workstation"));
-        Self { qubes }
+        // A test reads the file too, so it never is unreadable.
+        static SHIPPED: LazyLock<System> =
+            LazyLock::new(|| file::parse(include_str!("../../workstation.toml")).unwrap_or_default());
+        SHIPPED.clone()
+    }
+
+    /// The same VMs, with this one halted, if it is one of them.
+    #[must_use]
+    pub fn with_halted(mut self, name: &str) -> Self {
+        if let Some(qube) = self.qubes.get_mut(name) {
+            qube.power = Power::Halted;
+        }
+        self
     }
 }
 
@@ -174,12 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn the_workstation_has_checked_names_and_the_viewer_as_disposable() {
+    fn the_shipped_file_is_the_workstation() {
         let system = System::workstation();
-        assert!(system.qubes.keys().all(|name| QubeName::try_new(name.as_str()).is_ok()));
+        assert_eq!(System::parse(include_str!("../../workstation.toml")), Ok(system.clone()));
+        let names: Vec<_> = system.qubes.keys().map(QubeName::as_str).collect();
+        assert_eq!(names, ["sd-app", "sd-devices", "sd-gpg", "sd-log", "sd-printers", "sd-proxy", "sd-viewer"]);
+        assert!(system.qubes.values().all(|qube| qube.power == Power::Running));
         let app = system.qube("sd-app").expect("sd-app");
         let viewer = app.default_dispvm.as_ref().expect("a default disposable");
         assert!(system.qube(viewer.as_str()).expect("sd-viewer").template_for_dispvms);
         assert!(app.tags.contains("sd-client"));
+        assert_eq!(app.settings().collect::<Vec<_>>(), [("QUBES_GPG_DOMAIN", "sd-gpg")]);
     }
 }

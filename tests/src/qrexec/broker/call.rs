@@ -1,39 +1,56 @@
 //! One call: the request, the decision, the service, the end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
-use super::record::{CallId, EventKind, RefusedBy};
+use super::House;
+use super::admission::{Admitted, NotAdmitted, admit};
+use super::installation::{Found, LookUpError};
+use super::record::{CallId, EventKind};
 use super::service::{Service, ServiceSpec, StartError};
-use super::{House, Installation};
-use crate::qrexec::policy::{Call, Decision, ServiceTarget};
-use crate::qrexec::request::{self, Request};
+use super::socket_service::SocketService;
+use crate::qrexec::descriptors::CallerEnds;
+use crate::qrexec::policy::{Call, ServiceTarget};
+use crate::qrexec::request::{self, Request, RequestError};
 use crate::qrexec::system::QubeName;
 use crate::qrexec::{Ending, descriptors};
 
+/// What ends a running call from outside.
+#[derive(Debug)]
+struct Lives {
+    /// The broker stops.
+    stop: CancellationToken,
+    /// The caller's VM, or its agent, ends.
+    source: CancellationToken,
+}
+
 /// Answers the call of `source` on this connection. When `stop` comes the service is ended.
 pub(super) async fn answer(mut connection: UnixStream, source: QubeName, house: Arc<House>, stop: CancellationToken) {
+    let lives = Lives { stop, source: house.vms.life(source.as_str()) };
+    // Closing the connection is the refusal, here and below: for a caller without an answer, the death of its agent
+    // looks the same.
     let request = tokio::select! {
-        () = stop.cancelled() => return,
+        () = lives.stop.cancelled() => return,
+        () = lives.source.cancelled() => return,
         request = request::receive(&mut connection) => request,
     };
-    // Closing the connection is the refusal, here and below.
     match request {
-        Ok(request) => decide(connection, source, request, &house, &stop).await,
+        Ok(request) => serve(connection, source, request, &house, &lives).await,
+        Err(error @ RequestError::TooLong) => {
+            tracing::warn!(%source, %error, "a caller has killed its VM's agent");
+            house.record.open(EventKind::AgentKilled { vm: source.clone() });
+            // There is such a VM: it has just called.
+            let _ = house.vms.kill_agent(source.as_str());
+        }
         Err(error) => tracing::warn!(%source, %error, "a caller did not ask properly"),
     }
 }
 
-async fn decide(
-    mut connection: UnixStream,
-    source: QubeName,
-    request: Request,
-    house: &House,
-    stop: &CancellationToken,
-) {
+async fn serve(mut connection: UnixStream, source: QubeName, request: Request, house: &House, lives: &Lives) {
     let record = &house.record;
     let Request { target, service, argument } = request;
     let call = record.open(EventKind::Requested {
@@ -43,16 +60,17 @@ async fn decide(
         argument: argument.clone(),
     });
     let wanted = Call { service, argument, source, target };
-    let decision = match &house.policy {
-        Ok(policy) => policy.evaluate(&wanted, &house.system),
-        Err(error) => return record.note(call, EventKind::Refused(RefusedBy::BrokenPolicy(error.clone()))),
+    let admitted = tokio::select! {
+        () = lives.stop.cancelled() => return,
+        () = lives.source.cancelled() => return record.note(call, EventKind::Withdrawn),
+        admitted = admit(&mut connection, call, &wanted, house) => admitted,
     };
-    let target = match decision {
-        Decision::Allow { target, .. } => target,
-        Decision::Ask { .. } => return record.note(call, EventKind::Refused(RefusedBy::NobodyToAsk)),
-        Decision::Deny { reason, .. } => return record.note(call, EventKind::Refused(RefusedBy::Policy(reason))),
+    let ending = match admitted {
+        Ok(admitted) => run(&mut connection, call, &wanted, admitted, house, lives).await,
+        Err(NotAdmitted::Failed) => Ending::Failed,
+        Err(NotAdmitted::Refused(by)) => return record.note(call, EventKind::Refused(by)),
+        Err(NotAdmitted::Withdrawn) => return record.note(call, EventKind::Withdrawn),
     };
-    let ending = run(&mut connection, call, &wanted, target, house, stop).await;
     record.note(call, EventKind::Ended(ending));
     if ending != Ending::Lost {
         // The caller may be gone; the call is over in any case.
@@ -60,24 +78,54 @@ async fn decide(
     }
 }
 
+/// What serves a call.
+#[derive(Debug)]
+enum Server {
+    Program(Box<Service>),
+    Socket(SocketService),
+}
+
 /// Runs the service of an allowed call to its end.
 async fn run(
     connection: &mut UnixStream,
     call: CallId,
     wanted: &Call,
-    target: ServiceTarget,
+    admitted: Admitted<'_>,
     house: &House,
-    stop: &CancellationToken,
+    lives: &Lives,
 ) -> Ending {
-    let vm = match &target {
-        ServiceTarget::AdminVm => "dom0",
-        ServiceTarget::Qube(name) | ServiceTarget::NewDisposable(name) => name.as_str(),
+    let Admitted { target, user, config, entered: _entered } = admitted;
+    let vm = vm_of(&target);
+    let target_life = match &target {
+        ServiceTarget::Qube(name) => house.vms.life(name.as_str()),
+        ServiceTarget::AdminVm | ServiceTarget::NewDisposable(_) => CancellationToken::new(),
     };
-    let full_name = format!("{}+{}", wanted.service, wanted.argument);
-    let Some(spec) = house.installed.get(vm).and_then(|installation| look_up(installation, wanted, &full_name)) else {
-        return Ending::Missing;
+    let full_name = wanted.full_name();
+    let installation = house.installation(&target);
+    let started = match installation.find(&full_name, &wanted.service) {
+        Ok(Found::Program(program)) => {
+            let environment = environment(&target, house);
+            let spec = ServiceSpec {
+                program: &program,
+                environment: &environment,
+                source: &wanted.source,
+                full_name: &full_name,
+                argument: &wanted.argument,
+                user: user.as_deref(),
+            };
+            Service::start(&spec).map(|(service, ends)| (Server::Program(Box::new(service)), ends))
+        }
+        Ok(Found::Socket(path)) => {
+            let started = SocketService::start(&path, &full_name, &wanted.source, &config).await;
+            started.map(|(service, ends)| (Server::Socket(service), ends)).map_err(StartError::Streams)
+        }
+        Err(LookUpError::Missing) => return Ending::Missing,
+        Err(error @ LookUpError::Unreadable(_)) => {
+            tracing::warn!(vm, service = %full_name, %error, "a service cannot be looked for");
+            return Ending::Failed;
+        }
     };
-    let (mut service, ends) = match Service::start(&spec) {
+    let (mut server, ends) = match started {
         Ok(started) => started,
         Err(error) => {
             tracing::warn!(vm, service = %full_name, %error, "a service could not be started");
@@ -87,27 +135,28 @@ async fn run(
             };
         }
     };
-    house.record.note(call, EventKind::Started { target: target.clone(), pid: service.pid() });
-    let sent = connection.async_io(Interest::WRITABLE, || descriptors::send_started(&*connection, &ends)).await;
-    // From here on only the caller holds them: when it dies the service's streams are closed.
-    drop(ends);
-
-    let mut listening = sent.is_ok();
+    house.record.note(call, EventKind::Started { target: target.clone(), user, pid: server.pid() });
+    let mut listening = hand_over(connection, ends, house).await;
     if !listening {
         house.record.note(call, EventKind::CallerGone);
+        server.stdout_ended();
     }
     let mut byte = [0];
     let ended = loop {
         tokio::select! {
             // In this order, so that a service which ends because its caller is gone has that in the log before.
             biased;
-            // Callers say nothing after their request.
-            _ = connection.read(&mut byte), if listening => {
-                listening = false;
-                house.record.note(call, EventKind::CallerGone);
+            said = connection.read(&mut byte), if listening => {
+                server.stdout_ended();
+                if !matches!((said, byte), (Ok(1..), [descriptors::STDOUT_ENDED])) {
+                    listening = false;
+                    house.record.note(call, EventKind::CallerGone);
+                }
             }
-            ended = service.ended(|bytes| house.record.log(vm, bytes)) => break Some(ended),
-            () = stop.cancelled() => break None,
+            ended = server.ended(|bytes| house.record.log(vm, bytes)) => break Some(ended),
+            () = lives.stop.cancelled() => break None,
+            () = lives.source.cancelled() => break None,
+            () = target_life.cancelled() => break None,
         }
     };
     match ended {
@@ -115,19 +164,63 @@ async fn run(
         Some(Err(error)) => tracing::warn!(vm, service = %full_name, %error, "a service was lost"),
         None => {}
     }
-    service.stop(house.grace, |bytes| house.record.log(vm, bytes)).await;
+    if let Server::Program(service) = &mut server {
+        service.stop(house.grace, |bytes| house.record.log(vm, bytes)).await;
+    }
     Ending::Lost
 }
 
-/// Finds the program as the target's agent does: with the argument first, then without.
-fn look_up<'h>(installation: &'h Installation, wanted: &'h Call, full_name: &'h str) -> Option<ServiceSpec<'h>> {
-    let services = &installation.services;
-    let program = services.get(full_name).or_else(|| services.get(&wanted.service))?;
-    Some(ServiceSpec {
-        program,
-        environment: &installation.environment,
-        source: &wanted.source,
-        full_name,
-        argument: &wanted.argument,
-    })
+/// Gives the caller its ends, and the bound of the rate at which it moves bytes. Whether it is still there to get them.
+async fn hand_over(connection: &UnixStream, ends: CallerEnds, house: &House) -> bool {
+    let rate = house.costs().bytes_per_second;
+    let send = || descriptors::send_started(connection, &ends, rate);
+    // The ends go away here: only the caller holds them then, and when it dies the service's streams are closed.
+    connection.async_io(Interest::WRITABLE, send).await.is_ok()
+}
+
+impl Server {
+    fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Program(service) => service.pid(),
+            Self::Socket(_) => None,
+        }
+    }
+
+    fn stdout_ended(&mut self) {
+        match self {
+            Self::Program(service) => service.stdout_ended(),
+            // The broker copies, and so sees it itself.
+            Self::Socket(_) => {}
+        }
+    }
+
+    /// Waits for its end. Cancel-safe: called again it goes on where it was.
+    async fn ended(&mut self, log: impl FnMut(&[u8])) -> std::io::Result<Ending> {
+        match self {
+            Self::Program(service) => service.ended(log).await,
+            Self::Socket(service) => {
+                service.ended().await;
+                Ok(Ending::Exited(0))
+            }
+        }
+    }
+}
+
+/// The VM whose installation serves the target, by name.
+pub(super) fn vm_of(target: &ServiceTarget) -> &str {
+    match target {
+        ServiceTarget::AdminVm => "dom0",
+        ServiceTarget::Qube(name) | ServiceTarget::NewDisposable(name) => name.as_str(),
+    }
+}
+
+/// The environment of a VM's services: its settings, and over them what the installation says.
+fn environment(target: &ServiceTarget, house: &House) -> BTreeMap<String, String> {
+    let usable = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);
+    let mut environment: BTreeMap<String, String> = house.vms.with_system(|system| {
+        let settings = system.qube(vm_of(target)).into_iter().flat_map(|qube| qube.settings());
+        settings.filter(|(name, _)| usable(name)).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    });
+    environment.extend(house.installation(target).environment.clone());
+    environment
 }

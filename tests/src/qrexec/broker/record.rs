@@ -1,12 +1,13 @@
 //! What a broker remembers, for tests to look at.
 //!
-//! **Invariant:** an event is in the log before the counts that it changes are published.
+//! **Invariant:** an event is in the log before the counts that it changes are published, and every event publishes them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use super::questions::Question;
 use crate::qrexec::Ending;
 use crate::qrexec::policy::{PolicyError, Refusal, ServiceTarget};
 use crate::qrexec::system::QubeName;
@@ -29,7 +30,8 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What can happen to a call. Each one is `Requested` first and ends with `Refused` or `Ended`.
+/// What can happen to a call. Each one is `Requested` first and ends with `Refused`, `Withdrawn` or `Ended`, except
+/// for one that is `AgentKilled` and nothing else. One that the broker's stop cuts off before its service runs has no end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A VM asked for it; service, argument and target are cleaned.
@@ -43,14 +45,39 @@ pub enum EventKind {
         /// The argument without its `+`.
         argument: String,
     },
+    /// Its name and argument are too long: the agent of the calling VM is dead, and all calls of that VM with it.
+    AgentKilled {
+        /// Which VM.
+        vm: QubeName,
+    },
+    /// The policy asks dom0's user.
+    Asked(Question),
+    /// dom0's user has answered: to which target, or no.
+    Answered(Option<ServiceTarget>),
+    /// dom0 shows a note about the call.
+    Notified {
+        /// Whether it says that the call was allowed.
+        allowed: bool,
+    },
+    /// It waits for its target's start.
+    WaitsForStart,
+    /// It gets no answer, as [`Broker::hang_next_call`](super::Broker::hang_next_call) says.
+    Hung,
+    /// One of its VMs has as many calls as there may be.
+    TooMany,
     /// It is not made.
     Refused(RefusedBy),
+    /// The caller, or its agent, is gone before there was an answer.
+    Withdrawn,
     /// Its service runs.
     Started {
         /// Where.
         target: ServiceTarget,
-        /// The service's process.
-        pid: u32,
+        /// The user that it runs as, where the policy or the service's configuration names one. Only recorded, and
+        /// told to the service as `USER`: here it runs as whoever runs the broker.
+        user: Option<String>,
+        /// The service's process; none for a socket.
+        pid: Option<u32>,
     },
     /// The caller is gone while the service runs.
     CallerGone,
@@ -67,6 +94,12 @@ pub enum RefusedBy {
     BrokenPolicy(PolicyError),
     /// The policy asks dom0's user, and there is nobody to answer.
     NobodyToAsk,
+    /// The policy asks dom0's user, whose list of questions is full.
+    TooManyQuestions,
+    /// dom0's user.
+    User,
+    /// The target could not be started, or may not be and does not run. Callers cannot tell it from a refusal.
+    NotStarted,
 }
 
 /// How many calls there were and are.
@@ -106,12 +139,14 @@ impl Record {
         (Self { counts, books: Mutex::default() }, receiver)
     }
 
-    /// Numbers a new call and notes its request.
-    pub(super) fn open(&self, requested: EventKind) -> CallId {
+    /// Numbers a new call and notes its first event.
+    pub(super) fn open(&self, first: EventKind) -> CallId {
         let mut books = self.books();
         books.last_call = books.last_call.saturating_add(1);
         let call = CallId(books.last_call);
-        books.push(Event { call, kind: requested });
+        books.push(Event { call, kind: first });
+        drop(books);
+        self.counts.send_modify(|_| {});
         call
     }
 
@@ -128,7 +163,15 @@ impl Record {
             }
             EventKind::Ended(_) => |counts| counts.open = counts.open.saturating_sub(1),
             EventKind::CallerGone => |counts| counts.abandoned = counts.abandoned.saturating_add(1),
-            EventKind::Requested { .. } => |_| {},
+            EventKind::Requested { .. }
+            | EventKind::AgentKilled { .. }
+            | EventKind::Asked(_)
+            | EventKind::Answered(_)
+            | EventKind::Notified { .. }
+            | EventKind::WaitsForStart
+            | EventKind::Hung
+            | EventKind::TooMany
+            | EventKind::Withdrawn => |_| {},
         };
         self.books().push(Event { call, kind });
         self.counts.send_modify(change);
@@ -192,7 +235,7 @@ mod tests {
     #[test]
     fn the_most_open_calls_are_remembered() {
         let (record, counts) = Record::new();
-        let started = || EventKind::Started { target: ServiceTarget::AdminVm, pid: 1 };
+        let started = || EventKind::Started { target: ServiceTarget::AdminVm, user: None, pid: Some(1) };
         record.note(CallId(1), started());
         record.note(CallId(2), started());
         record.note(CallId(1), EventKind::Ended(Ending::Exited(0)));

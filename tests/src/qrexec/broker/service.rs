@@ -37,6 +37,8 @@ pub(super) struct ServiceSpec<'h> {
     /// The service's name with a `+` and its argument.
     pub(super) full_name: &'h str,
     pub(super) argument: &'h str,
+    /// The user that policy or configuration name.
+    pub(super) user: Option<&'h str>,
 }
 
 /// A service could not be started.
@@ -56,6 +58,8 @@ pub(super) struct Service {
     // Before the child: the group is killed while its leader is not reaped yet.
     group: Group,
     child: Child,
+    /// Whether the caller still reads stdout. The call stays open as long as somebody holds it.
+    stdout_open: bool,
     /// `None` after its end.
     stderr: Option<ChildStderr>,
     /// Where the caller reads stderr; `None` when it does not any more.
@@ -104,6 +108,7 @@ impl Service {
             .env_clear()
             .env("PATH", PATH)
             .envs(spec.environment)
+            .envs(spec.user.into_iter().flat_map(|user| [("USER", user), ("LOGNAME", user)]))
             .env("QREXEC_REMOTE_DOMAIN", spec.source.as_str())
             .env("QREXEC_SERVICE_FULL_NAME", spec.full_name)
             .env("QREXEC_SERVICE_ARGUMENT", spec.argument)
@@ -123,19 +128,26 @@ impl Service {
             group: Group(leader),
             stderr: child.stderr.take(),
             child,
+            stdout_open: true,
             caller_stderr: Some(caller_stderr),
             pending: Vec::new(),
         };
         Ok((service, CallerEnds { stdin: stdin.into(), stdout: stdout.into(), stderr }))
     }
 
-    /// The process; 0 after its end.
-    pub(super) fn pid(&self) -> u32 {
-        self.group.0.and_then(|pid| u32::try_from(pid.as_raw()).ok()).unwrap_or_default()
+    /// The process, until its end.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.group.0.and_then(|pid| u32::try_from(pid.as_raw()).ok())
     }
 
-    /// Waits until its stderr has ended and it has, while stderr goes to the log and to the caller. A child of it that
-    /// holds stderr keeps it going.
+    /// The caller says that nobody holds stdout any more, or is gone.
+    pub(super) fn stdout_ended(&mut self) {
+        self.stdout_open = false;
+    }
+
+    /// Waits until its streams have ended and it has, while stderr goes to the log and to the caller. A child of it that
+    /// holds stdout or stderr keeps it going. Of stdout's end it is told by [`Self::stdout_ended`], before another call
+    /// of this.
     ///
     /// Cancel-safe: called again it goes on where it was.
     pub(super) async fn ended(&mut self, mut log: impl FnMut(&[u8])) -> io::Result<Ending> {
@@ -150,6 +162,10 @@ impl Service {
         }
         // The caller's stderr ends with the service's.
         self.caller_stderr = None;
+        if self.stdout_open {
+            // Not reaped yet: the group's number stays its own.
+            std::future::pending::<()>().await;
+        }
         let status = self.child.wait().await?;
         self.group.finish();
         Ok(ending(status))
@@ -172,6 +188,7 @@ impl Service {
     /// The caller hears no more of its stderr; the log does until the kill.
     pub(super) async fn stop(&mut self, grace: Duration, log: impl FnMut(&[u8])) {
         self.caller_stderr = None;
+        self.stdout_open = false;
         self.group.signal(Signal::SIGTERM);
         if let Ok(Ok(_)) = tokio::time::timeout(grace, self.ended(log)).await {
             return;
