@@ -51,7 +51,7 @@ pub async fn run(sources: u32, json: bool) -> Result<(), DemoError> {
     let mut show = Show { json, rows: Vec::new(), started: Instant::now() };
     let result = play(&mut show, sources).await;
     if let Err(error) = &result {
-        show.step("failed", false, &error.to_string())?;
+        show.step("failed", Mark::Failed, &error.to_string())?;
     }
     show.summary(result.is_ok())?;
     result
@@ -67,14 +67,21 @@ async fn play(show: &mut Show, sources: u32) -> Result<(), DemoError> {
     });
     let (programs, command) = built.await.map_err(|_| wrong("the build was cut off"))?;
     let programs = programs?;
-    show.step("build", true, &command)?;
+    show.step("build", Mark::Ok, &command)?;
 
     let mut environment = Environment::start(programs, EnvironmentOptions::with_sources(sources, ITEMS)?).await?;
     environment.start_daemon().await?;
     let detail = format!(
         "{CLIENT_VM} and {PROXY_VM} under the shipped qrexec policy, a server with {sources} sources behind a SOCKS server"
     );
-    show.step("VMs", true, &detail)?;
+    show.step("VMs", Mark::Ok, &detail)?;
+    match environment.isolation().missing() {
+        None => {
+            let detail = format!("{CLIENT_VM} has no network at all, {PROXY_VM} reaches the SOCKS port and no other");
+            show.step("isolation", Mark::Ok, &detail)?;
+        }
+        Some(reason) => show.step("isolation", Mark::NotChecked, reason)?,
+    }
 
     let played = with_environment(show, &environment, u64::from(sources)).await;
     // Whatever happened, nothing may stay behind.
@@ -85,7 +92,7 @@ async fn play(show: &mut Show, sources: u32) -> Result<(), DemoError> {
     if code != Some(0) || open != 0 {
         return Err(wrong(format!("the daemon ended with {code:?} and left {open} qrexec calls open")));
     }
-    show.step("end", true, "daemon ended cleanly, no call and no process left")
+    show.step("end", Mark::Ok, "daemon ended cleanly, no call and no process left")
 }
 
 async fn with_environment(show: &mut Show, environment: &Environment, sources: u64) -> Result<(), DemoError> {
@@ -93,14 +100,14 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
 
     let login = environment.login(&MARLOW).await?;
     let name = text(&login, "/session/username")?;
-    show.step("login", true, &format!("{name}, through {PROXY_VM}: passphrase and one-time code accepted"))?;
+    show.step("login", Mark::Ok, &format!("{name}, through {PROXY_VM}: passphrase and one-time code accepted"))?;
 
     let first = watch.until("sync_ended").await?;
     let counts = ok_counts(&first, "ok")?;
     if number(&first, "/sync/counts/sources")? != sources {
         return Err(wrong(format!("the server has {sources} sources, and the sync found {counts}")));
     }
-    show.step("first sync", true, &format!("get_users, get_sources, get_submissions, get_all_replies: {counts}"))?;
+    show.step("first sync", Mark::Ok, &format!("get_users, get_sources, get_submissions, get_all_replies: {counts}"))?;
 
     let listed = environment.json(&["sources"], "").await?;
     let rows = listed.pointer("/sources").and_then(Value::as_array).map_or(0, Vec::len);
@@ -108,7 +115,7 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
         return Err(wrong(format!("`splitdrop sources` lists {rows} of {sources} sources")));
     }
     let newest = text(&listed, "/sources/0/designation").unwrap_or("none");
-    show.step("sources", true, &format!("`splitdrop sources` lists {rows}; the newest is {newest}"))?;
+    show.step("sources", Mark::Ok, &format!("`splitdrop sources` lists {rows}; the newest is {newest}"))?;
 
     let control = environment.server().control();
     let created = control.apply(Command::NewSource {
@@ -118,31 +125,31 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
     })?;
     let Outcome::Source { uuid, .. } = created else { return Err(wrong("the server made no source")) };
     control.apply(Command::NewMessage { source: uuid, size: 612 })?;
-    show.step("a source writes", true, &format!("{NEW_SOURCE} sends a message to the server"))?;
+    show.step("a source writes", Mark::Ok, &format!("{NEW_SOURCE} sends a message to the server"))?;
 
     let refreshed = environment.json(&["refresh"], "").await?;
     let counts = ok_counts(&refreshed, "ok")?;
-    show.step("refresh", true, &format!("`splitdrop refresh`: {counts}"))?;
+    show.step("refresh", Mark::Ok, &format!("`splitdrop refresh`: {counts}"))?;
 
     let shown = environment.json(&["show", NEW_SOURCE], "").await?;
     let (kind, size) = (text(&shown, "/items/0/kind")?, number(&shown, "/items/0/size")?);
     if (kind, size) != ("message", 612) || number(&shown, "/source/counts/unread")? != 1 {
         return Err(wrong(format!("`splitdrop show` shows something else: {shown}")));
     }
-    show.step("the message", true, &format!("`splitdrop show`: 1 unread {kind} of {size} bytes"))?;
+    show.step("the message", Mark::Ok, &format!("`splitdrop show`: 1 unread {kind} of {size} bytes"))?;
 
     let unchanged = environment.json(&["refresh"], "").await?;
     ok_counts(&unchanged, "unchanged")?;
     if number(&unchanged, "/sync/rows_written")? != 0 {
         return Err(wrong("a sync without news wrote rows"));
     }
-    show.step("nothing new", true, "another sync writes no row")?;
+    show.step("nothing new", Mark::Ok, "another sync writes no row")?;
 
     environment.json(&["logout"], "").await?;
     watch.until("session_ended").await?;
-    show.step("logout", true, "the token is gone")?;
+    show.step("logout", Mark::Ok, "the token is gone")?;
 
-    show.step("the path", true, &path(environment)?)
+    show.step("the path", Mark::Ok, &path(environment)?)
 }
 
 /// How the proxy reached the server, which must have been by the onion service's name and through SOCKS alone.
@@ -184,10 +191,37 @@ fn number(value: &Value, pointer: &str) -> Result<u64, DemoError> {
     value.pointer(pointer).and_then(Value::as_u64).ok_or_else(|| wrong(format!("{pointer} is missing")))
 }
 
+/// What became of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Ok,
+    Failed,
+    /// This machine does not permit to check it.
+    NotChecked,
+}
+
+impl Mark {
+    fn shown(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "FAILED",
+            Self::NotChecked => "NOT CHECKED",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::NotChecked => "not_checked",
+        }
+    }
+}
+
 /// Prints steps as they happen, and the table at the end.
 struct Show {
     json: bool,
-    rows: Vec<(String, bool, Duration)>,
+    rows: Vec<(String, Mark, Duration)>,
     started: Instant,
 }
 
@@ -196,19 +230,22 @@ impl Show {
         Ok(writeln!(io::stderr(), "{text} ...")?)
     }
 
-    fn step(&mut self, name: &str, ok: bool, detail: &str) -> Result<(), DemoError> {
+    fn step(&mut self, name: &str, mark: Mark, detail: &str) -> Result<(), DemoError> {
         let took = self.started.elapsed();
         self.started = Instant::now();
         let mut out = io::stdout().lock();
         if self.json {
             let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            writeln!(out, "{}", json!({ "format": 1, "step": name, "ok": ok, "took_ms": ms, "detail": detail }))?;
+            writeln!(
+                out,
+                "{}",
+                json!({ "format": 1, "step": name, "result": mark.name(), "took_ms": ms, "detail": detail })
+            )?;
         } else {
-            let mark = if ok { "ok    " } else { "FAILED" };
-            writeln!(out, "{mark} {name:<16} {:>9.3} s  {detail}", took.as_secs_f64())?;
+            writeln!(out, "{:<11} {name:<16} {:>9.3} s  {detail}", mark.shown(), took.as_secs_f64())?;
         }
         out.flush()?;
-        self.rows.push((name.to_owned(), ok, took));
+        self.rows.push((name.to_owned(), mark, took));
         Ok(())
     }
 
@@ -217,10 +254,9 @@ impl Show {
             return Ok(());
         }
         let mut out = io::stdout().lock();
-        writeln!(out, "\n{:<18}{:<8}{:>9}", "STEP", "RESULT", "SECONDS")?;
-        for (name, ok, took) in &self.rows {
-            let result = if *ok { "ok" } else { "FAILED" };
-            writeln!(out, "{name:<18}{result:<8}{:>9.3}", took.as_secs_f64())?;
+        writeln!(out, "\n{:<18}{:<12}{:>9}", "STEP", "RESULT", "SECONDS")?;
+        for (name, mark, took) in &self.rows {
+            writeln!(out, "{name:<18}{:<12}{:>9.3}", mark.shown(), took.as_secs_f64())?;
         }
         let verdict = if ok { "The main job works." } else { "The demo failed; the last step above says why." };
         Ok(writeln!(out, "\n{verdict}")?)

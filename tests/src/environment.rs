@@ -24,6 +24,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::generator::{Account, Recipe};
+use crate::isolation::Isolation;
+use crate::netns::NetnsError;
 use crate::programs::{BuildError, Programs};
 use crate::qrexec::SOCKET_VARIABLE;
 use crate::qrexec::broker::{Broker, BrokerError, BrokerOptions, Conditions, Installation};
@@ -97,6 +99,9 @@ pub enum EnvironmentError {
     /// The server did not start.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// The "VMs" could not be kept apart.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
     /// The SOCKS server did not start.
     #[error(transparent)]
     Socks(#[from] SocksError),
@@ -136,6 +141,25 @@ pub enum EnvironmentError {
     NotJson(String),
 }
 
+/// Writes an executable script that runs `command` with more arguments, after setting variables.
+fn write_script(path: &Path, variables: &[(&'static str, PathBuf)], command: &Command) -> Result<(), EnvironmentError> {
+    let quoted = |text: &OsStr| format!("'{}'", text.to_string_lossy().replace('\'', "'\\''"));
+    let mut script = "#!/bin/sh\n".to_owned();
+    for (name, value) in variables {
+        script.push_str(&format!("export {name}={}\n", quoted(value.as_os_str())));
+    }
+    let command = command.as_std();
+    let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).map(quoted).collect();
+    script.push_str(&format!("exec {} \"$@\"\n", words.join(" ")));
+    // Another process writes it: a fork of this one could hold the file open for writing when it is to be run.
+    let written = std::process::Command::new("/bin/sh")
+        .args(["-c", "printf %s \"$1\" > \"$2\" && chmod 700 \"$2\"", "sh", &script])
+        .arg(path)
+        .status()
+        .map_err(failed("write a script"))?;
+    if written.success() { Ok(()) } else { Err(failed("write a script")(io::ErrorKind::Other.into())) }
+}
+
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> EnvironmentError {
     move |source| EnvironmentError::Io { what, source }
 }
@@ -147,6 +171,7 @@ pub struct Environment {
     server: Server,
     socks: SocksServer,
     broker: Broker,
+    isolation: Isolation,
     programs: Programs,
     qrexec_socket: PathBuf,
     daemon: Option<Child>,
@@ -172,7 +197,8 @@ impl Environment {
         let directory = tempfile::Builder::new().prefix("splitdrop-").tempdir().map_err(failed("make a directory"))?;
         let server = Server::start(options.server).await?;
         let names = NameTable::new().with(ONION, ONION_PORT, server.address())?;
-        let socks = SocksServer::start(SocksOptions::new(names))?;
+        let (isolation, listen) = Isolation::make(&programs.staging)?;
+        let socks = SocksServer::start(SocksOptions { listen, ..SocksOptions::new(names) })?;
         let mut settings = BTreeMap::from([
             ("SD_PROXY_ORIGIN".to_owned(), format!("http://{ONION}")),
             ("SD_PROXY_TOR".to_owned(), "on".to_owned()),
@@ -180,8 +206,10 @@ impl Environment {
             ("SD_PROXY_LOG_FILE".to_owned(), directory.path().join("proxy.log").display().to_string()),
         ]);
         settings.extend(options.proxy_settings);
+        let service = directory.path().join("splitdrop.Proxy");
+        write_script(&service, &[], &isolation.in_proxy(&programs.proxy))?;
         let installed = Installation {
-            services: BTreeMap::from([(PROXY_SERVICE.to_owned(), programs.proxy.clone())]),
+            services: BTreeMap::from([(PROXY_SERVICE.to_owned(), service)]),
             environment: settings,
             ..Installation::default()
         };
@@ -193,7 +221,7 @@ impl Environment {
             ..BrokerOptions::new(directory.path(), policy, options.system)
         })?;
         let qrexec_socket = broker.socket(CLIENT_VM).ok_or(EnvironmentError::NoSocket)?.to_owned();
-        Ok(Self { directory, server, socks, broker, programs, qrexec_socket, daemon: None })
+        Ok(Self { directory, server, socks, broker, isolation, programs, qrexec_socket, daemon: None })
     }
 
     /// Builds the programs if need be, starts everything, the daemon included.
@@ -263,9 +291,31 @@ impl Environment {
 
     /// The client program with these arguments, in an environment that holds nothing else.
     pub fn splitdrop<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(&self.programs.splitdrop);
+        let mut command = self.isolation.in_client(&self.programs.splitdrop);
         command.args(arguments).env_clear().envs(self.variables()).stdin(Stdio::null()).kill_on_drop(true);
         command
+    }
+
+    /// How the "VMs" are kept apart.
+    #[must_use]
+    pub fn isolation(&self) -> &Isolation {
+        &self.isolation
+    }
+
+    /// This package's own program, to be run inside the walls.
+    #[must_use]
+    pub fn staging_program(&self) -> &Path {
+        &self.programs.staging
+    }
+
+    /// A program that makes qrexec calls as the client's VM, for a process whose environment knows nothing of this one.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`].
+    pub fn caller(&self) -> Result<PathBuf, EnvironmentError> {
+        let path = self.directory.path().join("caller");
+        write_script(&path, &self.variables(), &Command::new(&self.programs.qrexec_client))?;
+        Ok(path)
     }
 
     /// The client program's path.

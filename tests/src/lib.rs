@@ -4,10 +4,14 @@
 //! **Invariant:** whatever is started here ends with what started it: no process stays, and nothing listens elsewhere
 //! than on the loopback.
 
+pub mod bench;
 pub mod clock;
 pub mod demo;
 pub mod environment;
 pub mod generator;
+pub mod isolation;
+pub mod netns;
+pub mod probe;
 pub mod programs;
 pub mod qrexec;
 pub mod server;

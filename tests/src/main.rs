@@ -1,13 +1,14 @@
 //! The staging environment's command line.
 
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use staging::clock::Clock;
 use staging::generator::{Account, MARLOW, TERNBERG};
-use staging::{demo, up};
+use staging::{bench, demo, netns, probe, up};
 
 /// Splitdrop without Qubes: for trying it and for testing it
 #[derive(Debug, Parser)]
@@ -45,6 +46,24 @@ enum Command {
         #[arg(long, value_enum, default_value_t = Journalist::Marlow)]
         journalist: Journalist,
     },
+    /// Measure what the path costs
+    Bench {
+        #[command(subcommand)]
+        what: Bench,
+    },
+    /// Try to reach addresses, and print for each whether that worked
+    #[command(after_help = "Example:\n  splitdrop-staging probe 127.0.0.1:9150")]
+    Probe {
+        /// Addresses with ports
+        #[arg(required = true)]
+        addresses: Vec<SocketAddr>,
+    },
+    /// Hold a network namespace: used by the environment itself
+    #[command(hide = true)]
+    HoldNetns {
+        #[arg(long)]
+        listen: Option<SocketAddr>,
+    },
     /// Do something to a running environment's server, as a source or a colleague would
     #[command(
         after_help = "Example:\n  splitdrop-staging play http://127.0.0.1:PORT/control '{\"do\":\"new_source\"}'"
@@ -54,6 +73,24 @@ enum Command {
         url: String,
         /// The command, in JSON
         command: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// A sync: time, bytes, processor and memory at several sizes; and a call in a warm session against one of its own
+    #[command(after_help = "Examples:\n  splitdrop-staging bench sync\n  \
+        splitdrop-staging bench sync --sources 10,100 --delay-ms 0 --json")]
+    Sync {
+        /// Numbers of sources
+        #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000, 5_000])]
+        sources: Vec<u32>,
+        /// Delays of each HTTP exchange, in milliseconds
+        #[arg(long, value_delimiter = ',', default_values_t = [0, 300])]
+        delay_ms: Vec<u64>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -101,6 +138,16 @@ async fn run(command: Command) -> anyhow::Result<()> {
             writeln!(io::stdout(), "{}\n{}\n{code}", account.username, account.passphrase)?;
             Ok(())
         }
+        Command::Bench { what: Bench::Sync { sources, delay_ms, json } } => {
+            Ok(bench::sync::run(&sources, &delay_ms, json).await?)
+        }
+        Command::Probe { addresses } => {
+            for address in addresses {
+                writeln!(io::stdout(), "{address} {}", probe::reach(address).await)?;
+            }
+            Ok(())
+        }
+        Command::HoldNetns { listen } => Ok(tokio::task::spawn_blocking(move || netns::hold(listen)).await??),
         Command::Play { url, command } => play(&url, command).await,
     }
 }

@@ -18,6 +18,8 @@ pub struct Programs {
     pub proxy: PathBuf,
     /// The stand-in for `qrexec-client-vm`.
     pub qrexec_client: PathBuf,
+    /// This package's own program, for what has to be a process of its own.
+    pub staging: PathBuf,
 }
 
 /// The programs could not be built.
@@ -103,5 +105,6 @@ fn build(say: impl FnOnce(&str)) -> Result<Programs, BuildError> {
         splitdrop: find("splitdrop")?,
         proxy: find("splitdrop-proxy")?,
         qrexec_client: find("qrexec-client-vm")?,
+        staging: find("splitdrop-staging")?,
     })
 }

@@ -15,7 +15,7 @@
 
 pub mod broker;
 pub mod client;
-mod descriptors;
+pub(crate) mod descriptors;
 mod pace;
 pub mod policy;
 mod request;

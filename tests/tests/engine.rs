@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use client_vm::clock::Clock;
@@ -13,10 +12,11 @@ use client_vm::store::Store;
 use control::{Event, SyncOutcome};
 use protocol::value::{OneTimeCode, Passphrase, SoftwareVersion, Username};
 use qubes_rpc::qrexec::Qrexec;
-use staging::environment::{Environment, EnvironmentOptions, PROXY_VM};
+use staging::environment::{Environment, EnvironmentOptions, ONION, ONION_PORT, PROXY_VM};
 use staging::generator::{Account, MARLOW, TERNBERG};
 use staging::programs::Programs;
 use staging::server::{Command, Server};
+use staging::socks::NameTable;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -70,17 +70,16 @@ impl Scene {
         let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await.unwrap().unwrap();
         let server = Server::start(EnvironmentOptions::with_sources(3, 2).unwrap().server).await.unwrap();
         let gate = Gate::before(server.address()).await;
-        let mut options = EnvironmentOptions::with_sources(0, 0).unwrap();
-        for (name, value) in
-            [("SD_PROXY_ORIGIN", format!("http://{}", gate.address)), ("SD_PROXY_TOR", "off".to_owned())]
-        {
-            options.proxy_settings.insert(name.to_owned(), value);
-        }
+        let options = EnvironmentOptions::with_sources(0, 0).unwrap();
         let environment = Environment::start(programs, options).await.unwrap();
+        // The way to the server leads through the gate.
+        let names = NameTable::new().with(ONION, ONION_PORT, gate.address).unwrap();
+        environment.socks().set_names(names);
         std::fs::create_dir(environment.home()).unwrap();
         let store = Store::open(&environment.home()).unwrap();
         let version = SoftwareVersion::try_new("0.0.0-test").unwrap();
-        let proxy = Proxy::new(Qrexec { program: caller(&environment) }, PROXY_VM.parse().unwrap(), version.clone());
+        let proxy =
+            Proxy::new(Qrexec { program: environment.caller().unwrap() }, PROXY_VM.parse().unwrap(), version.clone());
         let (engine, handle) = Engine::new(proxy, store, Clock::System, version).await.unwrap();
         let (stop, mut running) = (CancellationToken::new(), JoinSet::new());
         running.spawn(engine.run(stop.clone()));
@@ -105,29 +104,6 @@ impl Scene {
         self.environment.stop().await.unwrap();
         self.server.stop().await;
     }
-}
-
-/// A program that makes calls as the client's VM. The engine here runs in the test's own process, whose environment
-/// knows nothing of the broker.
-fn caller(environment: &Environment) -> std::path::PathBuf {
-    let path = environment.directory().join("caller");
-    let mut script = "#!/bin/sh\n".to_owned();
-    let mut client = String::new();
-    for (name, value) in environment.variables() {
-        script.push_str(&format!("export {name}='{}'\n", value.display()));
-        if name == "SPLITDROP_QREXEC" {
-            client = value.display().to_string();
-        }
-    }
-    script.push_str(&format!("exec '{client}' \"$@\"\n"));
-    // Written by another process: one of this process's forks could hold the file open for writing while it is run.
-    let status = std::process::Command::new("/bin/sh")
-        .args(["-c", "printf %s \"$1\" > \"$2\"", "sh", &script, path.to_str().unwrap()])
-        .status()
-        .unwrap();
-    assert!(status.success());
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-    path
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,6 @@
 //! Signing in and out with the real programs.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::net::TcpListener;
-
 use serde_json::{Value, json};
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::{MARLOW, TERNBERG};
@@ -56,22 +54,17 @@ async fn n2_a_login_is_never_repeated_whatever_becomes_of_it() {
 /// Case N2.
 #[tokio::test(flavor = "multi_thread")]
 async fn n2_a_login_that_never_reached_the_server_burns_no_code() {
-    let options = EnvironmentOptions::with_sources(3, 2).unwrap();
-    let mut elsewhere = EnvironmentOptions::with_sources(3, 2).unwrap();
-    // A port that nobody listens on: it was bound here, and is free again.
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    elsewhere.proxy_settings.insert("SD_PROXY_ORIGIN".to_owned(), format!("http://{closed}"));
-    let unreachable = Environment::with_daemon(elsewhere).await.unwrap();
-    let reachable = Environment::with_daemon(options).await.unwrap();
-    let credentials = reachable.credentials(&MARLOW);
-    let (code, message) = try_login(&unreachable, &credentials).await;
+    let environment = environment().await;
+    let credentials = environment.credentials(&MARLOW);
+    environment.socks().close_port().unwrap();
+    let (code, message) = try_login(&environment, &credentials).await;
     assert_eq!(code, Some(8), "{message}");
     assert!(message.ends_with("the code was not used"), "{message}");
-    assert_eq!(logins(&unreachable), 0);
-    let (code, message) = try_login(&reachable, &credentials).await;
+    assert_eq!(logins(&environment), 0);
+    environment.socks().open_port().unwrap();
+    let (code, message) = try_login(&environment, &credentials).await;
     assert_eq!((code, message.as_str()), (Some(0), ""));
-    unreachable.stop().await.unwrap();
-    reachable.stop().await.unwrap();
+    environment.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -240,12 +240,12 @@ fn kill_services(environment: &Environment) {
     for event in environment.broker().events() {
         match event.kind {
             EventKind::Started { pid, .. } => {
-                running.insert(event.call.0, pid);
+                running.insert(event.call.0, pid.unwrap());
             }
             EventKind::Ended(_) => {
                 running.remove(&event.call.0);
             }
-            EventKind::Requested { .. } | EventKind::Refused(_) | EventKind::CallerGone => {}
+            _other => {}
         }
     }
     assert!(!running.is_empty());

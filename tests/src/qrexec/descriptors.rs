@@ -103,7 +103,8 @@ fn read_exact(from: impl AsFd, mut buffer: &mut [u8]) -> io::Result<()> {
 }
 
 #[expect(unsafe_code, reason = "neither std nor nix hands out received descriptors as owned ones")]
-fn own(descriptor: RawFd) -> OwnedFd {
+/// Owns a descriptor that was received just now.
+pub(crate) fn own(descriptor: RawFd) -> OwnedFd {
     // SAFETY: recvmsg has just made this descriptor for this process, and nothing else knows its number.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }

@@ -1,0 +1,70 @@
+//! What the kernel counts of a process.
+
+use std::io;
+
+/// Clock ticks a second in `/proc`; the same on every Linux.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// What a process has used so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Usage {
+    /// Processor time, in milliseconds; the kernel counts in steps of 10.
+    pub(super) cpu_ms: u64,
+    /// The most memory that was resident at once, in KiB.
+    pub(super) peak_kib: u64,
+    /// Bytes read by system calls, pipes and sockets included.
+    pub(super) bytes_read: u64,
+}
+
+/// Reads a process's figures.
+pub(super) fn usage(pid: u32) -> io::Result<Usage> {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
+    let stat = read("stat")?;
+    // The program's name, in parentheses, may hold anything; utime and stime are the 12th and 13th field behind it.
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
+    let ticks: u64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<u64>().ok()).sum();
+    Ok(Usage {
+        cpu_ms: ticks.saturating_mul(1000) / TICKS_PER_SECOND,
+        peak_kib: labelled(&read("status")?, "VmHWM:"),
+        bytes_read: labelled(&read("io")?, "rchar:"),
+    })
+}
+
+/// The children of a process.
+pub(super) fn children(pid: u32) -> io::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may have ended in between.
+        let list = std::fs::read_to_string(entry?.path().join("children")).unwrap_or_default();
+        found.extend(list.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+    }
+    Ok(found)
+}
+
+fn labelled(text: &str, label: &str) -> u64 {
+    text.lines()
+        .find_map(|line| line.strip_prefix(label))
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_figures() {
+        let usage = usage(std::process::id()).unwrap();
+        assert!(usage.peak_kib > 1_000 && usage.bytes_read > 0, "{usage:?}");
+    }
+
+    #[test]
+    fn a_child_is_found() {
+        let mut child = std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let found = children(std::process::id()).unwrap();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(found.contains(&child.id()), "{found:?}");
+    }
+}
