@@ -4,9 +4,12 @@
 //!
 //! **Invariant:** the decoder holds at most one frame and what was fed beyond it; it never reserves room for a length
 //! that has not arrived.
+//!
+//! **Invariant:** frames and what the decoder holds are wiped when they are let go: passphrases and tokens are in them.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use zeroize::Zeroizing;
 
 use crate::codec::{self, DecodeError, EncodeError, MAX_MESSAGE};
 
@@ -14,6 +17,9 @@ use crate::codec::{self, DecodeError, EncodeError, MAX_MESSAGE};
 pub const MAX_FRAME: usize = MAX_MESSAGE;
 
 const HEADER: usize = 4;
+
+/// A frame's bytes, wiped when dropped.
+pub type Frame = Zeroizing<Vec<u8>>;
 
 /// A frame could not be built or read. After a read error the stream is lost: where the next frame starts is unknown.
 #[derive(Debug, thiserror::Error)]
@@ -44,21 +50,21 @@ pub enum FrameError {
 ///
 /// # Errors
 /// [`FrameError::TooLarge`] when it is over [`MAX_FRAME`], [`FrameError::Encode`] when it cannot be encoded.
-pub fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
-    frame_bytes(&codec::encode(message)?)
+pub fn encode_frame<T: Serialize>(message: &T) -> Result<Frame, FrameError> {
+    frame_bytes(&Zeroizing::new(codec::encode(message)?))
 }
 
 /// Puts `payload` into one frame.
 ///
 /// # Errors
 /// [`FrameError::TooLarge`] when it is over [`MAX_FRAME`].
-pub fn frame_bytes(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
+pub fn frame_bytes(payload: &[u8]) -> Result<Frame, FrameError> {
     let too_large = FrameError::TooLarge { length: payload.len(), cap: MAX_FRAME };
     if payload.len() > MAX_FRAME {
         return Err(too_large);
     }
     let length = u32::try_from(payload.len()).map_err(|_| too_large)?;
-    let mut frame = Vec::with_capacity(HEADER + payload.len());
+    let mut frame = Frame::new(Vec::with_capacity(HEADER + payload.len()));
     frame.extend_from_slice(&length.to_le_bytes());
     frame.extend_from_slice(payload);
     Ok(frame)
@@ -67,7 +73,7 @@ pub fn frame_bytes(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
 /// Takes a stream apart into frames.
 #[derive(Debug, Default)]
 pub struct FrameDecoder {
-    buffer: Vec<u8>,
+    buffer: Zeroizing<Vec<u8>>,
     /// How many bytes at the buffer's start were given out already.
     consumed: usize,
     poisoned: bool,
@@ -82,11 +88,13 @@ impl FrameDecoder {
 
     /// Takes over bytes that arrived.
     pub fn feed(&mut self, bytes: &[u8]) {
-        if self.consumed > 0 {
-            self.buffer.drain(..self.consumed);
-            self.consumed = 0;
-        }
-        self.buffer.extend_from_slice(bytes);
+        // A new buffer each time: one that grew or was moved in place would leave bytes behind.
+        let waiting = self.buffer.get(self.consumed..).unwrap_or_default();
+        let mut buffer = Zeroizing::new(Vec::with_capacity(waiting.len() + bytes.len()));
+        buffer.extend_from_slice(waiting);
+        buffer.extend_from_slice(bytes);
+        self.buffer = buffer;
+        self.consumed = 0;
     }
 
     /// The next message, or `None` while it is incomplete.
@@ -165,8 +173,8 @@ mod tests {
     #[test]
     fn gives_back_frames_however_they_are_cut() {
         let mut stream = frame_bytes(b"one").unwrap();
-        stream.extend(frame_bytes(b"").unwrap());
-        stream.extend(frame_bytes(&[7; 1000]).unwrap());
+        stream.extend_from_slice(&frame_bytes(b"").unwrap());
+        stream.extend_from_slice(&frame_bytes(&[7; 1000]).unwrap());
         for cut in 0..=stream.len() {
             let mut decoder = FrameDecoder::new();
             let mut frames = Vec::new();

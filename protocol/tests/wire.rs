@@ -241,7 +241,7 @@ fn golden_vectors_hold_both_ways() {
         now.insert(name, encode_welcome(&welcome).unwrap());
     }
     now.insert("welcome/mismatch".to_owned(), mismatch_answer());
-    now.insert("frame/cancel".to_owned(), encode_frame(&ToProxy::Cancel(CallId(1))).unwrap());
+    now.insert("frame/cancel".to_owned(), encode_frame(&ToProxy::Cancel(CallId(1))).unwrap().to_vec());
 
     if bless {
         let mut text = String::from(

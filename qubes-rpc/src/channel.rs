@@ -1,10 +1,11 @@
 //! Framed messages on a byte stream.
 
-use protocol::frame::{FrameDecoder, FrameError};
+use protocol::frame::{Frame, FrameDecoder, FrameError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// How much is read at once, in bytes: as much as qrexec carries in one message.
 const READ_SIZE: usize = 64 * 1024;
@@ -55,10 +56,10 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     ///
     /// # Errors
     /// As [`Self::next_message`], without decoding.
-    pub async fn next_payload(&mut self) -> Result<Option<Vec<u8>>, ChannelError> {
+    pub async fn next_payload(&mut self) -> Result<Option<Zeroizing<Vec<u8>>>, ChannelError> {
         loop {
             if let Some(payload) = self.decoder.next_payload()? {
-                return Ok(Some(payload.to_vec()));
+                return Ok(Some(Zeroizing::new(payload.to_vec())));
             }
             if !self.fill().await? {
                 return Ok(None);
@@ -73,22 +74,24 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             self.decoder.finish()?;
             return Ok(false);
         }
-        self.decoder.feed(self.chunk.get(..count).unwrap_or_default());
+        let arrived = self.chunk.get_mut(..count).unwrap_or_default();
+        self.decoder.feed(arrived);
+        arrived.zeroize();
         Ok(true)
     }
 }
 
 /// The sending end of a queue of frames. Clones feed the same queue.
 #[derive(Debug, Clone)]
-pub struct FrameSender(mpsc::Sender<Vec<u8>>);
+pub struct FrameSender(mpsc::Sender<Frame>);
 
 /// Room in a queue of frames, kept for one frame.
 #[derive(Debug)]
-pub struct Room<'a>(mpsc::Permit<'a, Vec<u8>>);
+pub struct Room<'a>(mpsc::Permit<'a, Frame>);
 
 impl Room<'_> {
     /// Queues the frame, at once.
-    pub fn send(self, frame: Vec<u8>) {
+    pub fn send(self, frame: Frame) {
         self.0.send(frame);
     }
 }
@@ -103,7 +106,7 @@ impl FrameSender {
     ///
     /// # Errors
     /// [`Closed`].
-    pub async fn send(&self, frame: Vec<u8>) -> Result<(), Closed> {
+    pub async fn send(&self, frame: Frame) -> Result<(), Closed> {
         self.0.send(frame).await.map_err(|_| Closed)
     }
 
@@ -113,6 +116,15 @@ impl FrameSender {
     /// [`Closed`].
     pub async fn reserve(&self) -> Result<Room<'_>, Closed> {
         self.0.reserve().await.map(Room).map_err(|_| Closed)
+    }
+
+    /// Closes the stream once what is queued is written, though other senders may be left.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn finish(&self) -> Result<(), Closed> {
+        // A frame is never empty: it has a header.
+        self.send(Frame::default()).await
     }
 
     /// Whether nobody writes the queue's frames any more.
@@ -133,20 +145,23 @@ impl FrameSender {
 
 /// A bounded queue of frames, and what takes them out: give the second to [`write_frames`].
 #[must_use]
-pub fn frame_queue() -> (FrameSender, mpsc::Receiver<Vec<u8>>) {
+pub fn frame_queue() -> (FrameSender, mpsc::Receiver<Frame>) {
     let (sender, receiver) = mpsc::channel(QUEUED_FRAMES);
     (FrameSender(sender), receiver)
 }
 
-/// Writes the queue's frames until every [`FrameSender`] is gone, then closes the stream. Not cancel-safe.
+/// Writes the queue's frames until every [`FrameSender`] is gone or one has finished, then closes the stream. Not
+/// cancel-safe.
 ///
 /// # Errors
 /// The operating system's, at the first write that fails.
 pub async fn write_frames<W: AsyncWrite + Unpin>(
     mut writer: W,
-    mut queue: mpsc::Receiver<Vec<u8>>,
+    mut queue: mpsc::Receiver<Frame>,
 ) -> Result<(), std::io::Error> {
-    while let Some(frame) = queue.recv().await {
+    while let Some(frame) = queue.recv().await
+        && !frame.is_empty()
+    {
         writer.write_all(&frame).await?;
         if queue.is_empty() {
             writer.flush().await?;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use protocol::answer::{Answer, AnswerError, Part};
-use protocol::frame::{encode_frame, frame_bytes};
+use protocol::frame::{Frame, encode_frame, frame_bytes};
 use protocol::handshake::{HandshakeError, decode_welcome, encode_hello};
 use protocol::value::{SoftwareVersion, ValueError};
 use protocol::{
@@ -29,6 +29,8 @@ use crate::channel::{ChannelError, Closed, FrameReader, FrameSender, frame_queue
 
 /// How much longer than the proxy this side waits for an answer's end.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the last words of a session may take.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(1);
 /// How many parts of one answer may wait for their consumer.
 const QUEUED_PARTS: usize = 4;
 
@@ -117,6 +119,9 @@ pub enum Break {
     /// An answer to a call that was not made.
     #[error("the proxy answered a call that was not made")]
     UnknownCall,
+    /// The proxy did not end an answer within the deadline that it was given: whatever it does, it does not answer.
+    #[error("the proxy did not keep a deadline")]
+    Silent,
     /// This side closed the session.
     #[error("the session was closed")]
     Closed,
@@ -129,7 +134,9 @@ pub struct Connection {
     calls: SharedCalls,
     limits: Limits,
     software: SoftwareVersion,
-    /// Reading, writing and cancelling; aborted with the connection.
+    /// Writing; aborted with the connection.
+    writing: JoinSet<()>,
+    /// Reading and cancelling; aborted with the connection.
     _tasks: JoinSet<()>,
 }
 
@@ -145,8 +152,8 @@ impl Connection {
     {
         let first = frame_bytes(&encode_hello(hello)?).map_err(ChannelError::from)?;
         let (sender, queue) = frame_queue();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
+        let mut writing = JoinSet::new();
+        writing.spawn(async move {
             if let Err(error) = write_frames(writer, queue).await {
                 tracing::debug!(%error, "writing to the proxy ended");
             }
@@ -159,13 +166,34 @@ impl Connection {
             .map_err(|_| HelloError::TimedOut)??
             .ok_or(HelloError::Ended)?;
         let (limits, software) = match decode_welcome(&payload)? {
+            Welcome::Ready { scope, .. } if scope != hello.scope => {
+                return Err(Refusal::Scope { started: scope }.into());
+            }
             Welcome::Ready { limits, software, .. } => (Limits::OURS.agree(limits), software),
             Welcome::Refused(refusal) => return Err(refusal.into()),
         };
         let calls = SharedCalls::default();
+        let mut tasks = JoinSet::new();
         tasks.spawn(read_answers(reader, calls.clone()));
         tasks.spawn(send_cancels(sender.clone(), calls.clone()));
-        Ok(Self { sender, calls, limits, software, _tasks: tasks })
+        Ok(Self { sender, calls, limits, software, writing, _tasks: tasks })
+    }
+
+    /// Ends the session in order: tells the proxy to stop the calls that still run, and closes the stream. What the proxy
+    /// does not read in time is lost. Cancelled, it is as if the connection was dropped.
+    pub async fn close(mut self) {
+        self.calls.abandon_all();
+        let ending = async {
+            while let Some(cancel) = self.calls.next_cancel() {
+                self.sender.send(cancel).await?;
+            }
+            self.sender.finish().await?;
+            self.writing.join_next().await;
+            Ok::<(), Closed>(())
+        };
+        if !matches!(tokio::time::timeout(CLOSE_DEADLINE, ending).await, Ok(Ok(()))) {
+            tracing::debug!("the proxy did not read what was left to say");
+        }
     }
 
     /// Makes a call. Cancel-safe: cancelled, the call is not made.
@@ -202,7 +230,7 @@ impl Connection {
     /// Why the session can no longer be used; `None` while it can.
     #[must_use]
     pub fn broken_by(&self) -> Option<Break> {
-        self.calls.lock().broken.or_else(|| self.sender.is_closed().then_some(Break::Stream))
+        self.calls.lock().check().or_else(|| self.sender.is_closed().then_some(Break::Stream))
     }
 }
 
@@ -238,7 +266,11 @@ impl AnswerStream {
                 return Ok(None);
             }
             let received = tokio::time::timeout_at(self.until, self.parts.recv());
-            let Some(part) = received.await.map_err(|_| CallFailure::Silent)? else {
+            let Ok(received) = received.await else {
+                self.calls.close(Break::Silent);
+                return Err(CallFailure::Silent);
+            };
+            let Some(part) = received else {
                 return Err(self.calls.lock().broken.map_or(CallFailure::Silent, CallFailure::Incomplete));
             };
             match part {
@@ -299,10 +331,30 @@ struct Calls {
 #[derive(Debug)]
 struct Running {
     answer: Answer,
+    /// By when the answer must have ended.
+    until: Instant,
     /// `None` once nobody waits for the answer: the id stays taken until the answer has ended.
     consumer: Option<Consumer>,
     /// Whether the proxy is told that nobody waits.
     cancelled: bool,
+}
+
+impl Calls {
+    /// Why the session can no longer be used. A call that is past its time breaks it, also when nobody waits for it: it
+    /// would keep its place for ever.
+    fn check(&mut self) -> Option<Break> {
+        let now = Instant::now();
+        if self.broken.is_none() && self.running.values().any(|call| call.consumer.is_none() && call.until <= now) {
+            self.close(Break::Silent);
+        }
+        self.broken
+    }
+
+    /// Ends the session: whoever waits for an answer finds its queue closed, and here why. The first reason stays.
+    fn close(&mut self, broken: Break) {
+        self.broken.get_or_insert(broken);
+        self.running.clear();
+    }
 }
 
 impl SharedCalls {
@@ -312,7 +364,7 @@ impl SharedCalls {
 
     fn begin(&self, answer: Answer, consumer: Consumer, limits: Limits) -> Result<CallId, CallFailure> {
         let mut calls = self.lock();
-        if let Some(broken) = calls.broken {
+        if let Some(broken) = calls.check() {
             return Err(CallFailure::Incomplete(broken));
         }
         if calls.running.len() >= limits.max_calls.get() {
@@ -325,7 +377,8 @@ impl SharedCalls {
                 break id;
             }
         };
-        calls.running.insert(id, Running { answer, consumer: Some(consumer), cancelled: false });
+        let until = consumer.until;
+        calls.running.insert(id, Running { answer, until, consumer: Some(consumer), cancelled: false });
         Ok(id)
     }
 
@@ -342,12 +395,25 @@ impl SharedCalls {
         }
     }
 
-    /// A call that runs, that nobody waits for, and that the proxy is to be told to stop: each once.
-    fn next_to_cancel(&self) -> Option<CallId> {
+    /// Nobody waits for any answer any more.
+    fn abandon_all(&self) {
+        for running in self.lock().running.values_mut() {
+            running.consumer = None;
+        }
+    }
+
+    /// Tells the proxy to stop a call that runs and that nobody waits for: a frame for each such call, once.
+    fn next_cancel(&self) -> Option<Frame> {
         let mut calls = self.lock();
-        let (id, running) = calls.running.iter_mut().find(|(_, call)| call.consumer.is_none() && !call.cancelled)?;
-        running.cancelled = true;
-        Some(*id)
+        loop {
+            let (id, running) =
+                calls.running.iter_mut().find(|(_, call)| call.consumer.is_none() && !call.cancelled)?;
+            running.cancelled = true;
+            match encode_frame(&ToProxy::Cancel(*id)) {
+                Ok(frame) => return Some(frame),
+                Err(error) => tracing::error!(%error, "a cancel does not fit a frame"),
+            }
+        }
     }
 
     /// Checks a part and says who waits for it.
@@ -365,11 +431,8 @@ impl SharedCalls {
         Ok(consumer)
     }
 
-    /// Ends the session: whoever waits for an answer finds its queue closed, and here why. The first reason stays.
     fn close(&self, broken: Break) {
-        let mut calls = self.lock();
-        calls.broken.get_or_insert(broken);
-        calls.running.clear();
+        self.lock().close(broken);
     }
 }
 
@@ -377,14 +440,9 @@ impl SharedCalls {
 async fn send_cancels(sender: FrameSender, calls: SharedCalls) {
     loop {
         calls.0.abandoned.notified().await;
-        while let Some(id) = calls.next_to_cancel() {
-            match encode_frame(&ToProxy::Cancel(id)) {
-                Ok(frame) => {
-                    if let Err(Closed) = sender.send(frame).await {
-                        return;
-                    }
-                }
-                Err(error) => tracing::error!(%error, "a cancel does not fit a frame"),
+        while let Some(cancel) = calls.next_cancel() {
+            if let Err(Closed) = sender.send(cancel).await {
+                return;
             }
         }
     }

@@ -158,7 +158,7 @@ impl QrexecCall {
     /// killed at once.
     pub async fn close(self) {
         let Self { connection, mut child } = self;
-        drop(connection);
+        connection.close().await;
         if tokio::time::timeout(END_DEADLINE, child.wait()).await.is_err() {
             kill(&mut child).await;
         }

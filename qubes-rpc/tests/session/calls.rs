@@ -165,7 +165,7 @@ impl AsyncWrite for EagerEnd {
 #[tokio::test(start_paused = true)]
 async fn a_calls_id_and_place_are_free_when_the_client_sees_its_end() {
     let hello = Hello { limits: max_calls(1), ..hello(Scope::Metadata) };
-    let input = frame_bytes(&encode_hello(&hello).unwrap()).unwrap();
+    let input = frame_bytes(&encode_hello(&hello).unwrap()).unwrap().to_vec();
     let end = EagerEnd(Arc::new(Mutex::new(Eager { input, ..Eager::default() })));
     let stop = CancellationToken::new();
     let served = serve(end.clone(), end.clone(), Scope::Metadata, version(), Scripted::answering(), stop);

@@ -280,3 +280,39 @@ async fn a_session_that_ended_takes_no_more_calls() {
     assert_eq!(failure.kind(), ErrorKind::BadResponse);
     assert!(connection.broken_by().is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn closing_tells_the_proxy_to_stop_what_still_runs_and_then_ends_the_stream() {
+    let (mut proxy, connection) = Raw::proxy(WIDE, Limits::OURS).await;
+    let mut streams = Vec::new();
+    let mut running = std::collections::BTreeSet::new();
+    for _ in 0..3 {
+        streams.push(soon(connection.call(users("x"), MINUTE)).await.unwrap());
+        running.insert(proxy.called().await);
+    }
+    let (said, ()) = soon(async { tokio::join!(proxy.rest::<ToProxy>(), connection.close()) }).await;
+    let cancelled: std::collections::BTreeSet<_> = said
+        .into_iter()
+        .map(|message| match message {
+            ToProxy::Cancel(id) => id,
+            ToProxy::Call(request) => panic!("calls {}", request.call.name()),
+        })
+        .collect();
+    assert_eq!(cancelled, running);
+    for mut stream in streams {
+        assert!(soon(stream.next()).await.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_a_proxy_that_reads_nothing_only_so_long() {
+    let (proxy, connection) = Raw::proxy(NARROW, Limits::OURS).await;
+    let mut streams = Vec::new();
+    while let Ok(Ok(stream)) =
+        tokio::time::timeout(Duration::from_secs(1), connection.call(users(&"x".repeat(100)), MINUTE)).await
+    {
+        streams.push(stream);
+    }
+    soon(connection.close()).await;
+    drop(proxy);
+}

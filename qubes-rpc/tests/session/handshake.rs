@@ -107,7 +107,7 @@ async fn a_version_mismatch_names_the_vm_to_upgrade_on_both_sides() {
         client.send(&frame_bytes(&[preamble, b"and what no other version understands"].concat()).unwrap()).await;
         // The answer tells the client enough to say the same.
         let answer = soon(client.reader.next_payload()).await.unwrap().unwrap();
-        assert_eq!(answer, b"SPLT\x01\x00\x01\x00");
+        assert_eq!(answer.as_slice(), b"SPLT\x01\x00\x01\x00");
         let error = serving.ended().await.unwrap_err();
         let ServeError::Handshake(HandshakeError::VersionMismatch { upgrade, theirs, .. }) = &error else {
             panic!("{error:?}");

@@ -69,17 +69,17 @@ async fn what_follows_an_answers_end_does_not_touch_it_and_breaks_the_session() 
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_to_no_call_breaks_the_session() {
-    let stray = encode_frame(&FromProxy { id: CallId(4711), part: Part::Begin }).unwrap();
+    let stray = encode_frame(&FromProxy { id: CallId(4711), part: Part::Begin }).unwrap().to_vec();
     assert_eq!(outcome(vec![Part::Begin], stray).await, Err(CallFailure::Incomplete(Break::UnknownCall)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn bytes_that_are_no_message_break_the_session() {
-    let garbage = frame_bytes(&[0xff; 20]).unwrap();
-    let empty = frame_bytes(&[]).unwrap();
+    let garbage = frame_bytes(&[0xff; 20]).unwrap().to_vec();
+    let empty = frame_bytes(&[]).unwrap().to_vec();
     let oversized = u32::try_from(MAX_FRAME + 1).unwrap().to_le_bytes().to_vec();
     let four_gib = vec![0xff; 4];
-    let mut trailing = encode_frame(&FromProxy { id: CallId(1), part: items() }).unwrap();
+    let mut trailing = encode_frame(&FromProxy { id: CallId(1), part: items() }).unwrap().to_vec();
     trailing.push(0);
     trailing[0] += 1;
     for bytes in [garbage, empty, oversized, four_gib, trailing] {
@@ -117,9 +117,25 @@ async fn s3_a_proxy_that_never_ends_an_answer_is_given_up_after_its_deadline() {
     assert!(!failure.before_the_server());
     // Paused time is exact: later than the proxy's own deadline, and not much later.
     assert!(MINUTE < start.elapsed() && start.elapsed() < MINUTE + Duration::from_secs(30), "{:?}", start.elapsed());
-    // The proxy is told, and the session is still good.
-    assert_eq!(proxy.receive().await.unwrap(), Some(ToProxy::Cancel(id)));
-    assert_eq!(connection.broken_by(), None);
+    // Such a proxy is not asked again.
+    assert_eq!(connection.broken_by(), Some(Break::Silent));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_were_abandoned_do_not_keep_their_places_beyond_their_time() {
+    let (mut proxy, connection) = Raw::proxy(WIDE, Limits::OURS).await;
+    for _ in 0..Limits::OURS.max_calls.get() {
+        drop(soon(connection.call(users("x"), MINUTE)).await.unwrap());
+        proxy.called().await;
+        assert!(matches!(proxy.receive().await.unwrap(), Some(ToProxy::Cancel(_))));
+    }
+    // The proxy ends none of them, though it was told to stop.
+    let failure = soon(connection.call(users("x"), MINUTE)).await.map(|_| ()).unwrap_err();
+    assert_eq!((failure.kind(), connection.broken_by()), (ErrorKind::RateLimited, None));
+    tokio::time::advance(MINUTE * 2).await;
+    assert_eq!(connection.broken_by(), Some(Break::Silent));
+    let failure = soon(connection.call(users("x"), MINUTE)).await.map(|_| ()).unwrap_err();
+    assert_eq!(failure, CallFailure::Incomplete(Break::Silent));
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +185,8 @@ async fn a_proxy_that_reads_nothing_fails_calls_within_their_deadlines() {
     assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::Admission));
     assert!(failure.before_the_server(), "it was not sent");
     for mut stream in queued {
-        assert_eq!(soon(stream.next()).await, Err(CallFailure::Silent));
+        let failure = soon(stream.next()).await.unwrap_err();
+        assert!(matches!(failure, CallFailure::Silent | CallFailure::Incomplete(Break::Silent)), "{failure:?}");
     }
     drop(proxy);
 }
@@ -186,8 +203,8 @@ async fn a_proxy_that_stops_reading_for_good_is_noticed_though_it_goes_on_writin
     drop(proxy_reads);
     let mut lost = connection.call(users("x"), MINUTE).await.unwrap();
     assert_eq!(soon(lost.next()).await, Err(CallFailure::Silent));
-    assert_eq!(connection.broken_by(), Some(Break::Stream));
+    assert_eq!(connection.broken_by(), Some(Break::Silent));
     let later = connection.call(users("x"), MINUTE).await.map(|_| ());
-    assert_eq!(later, Err(CallFailure::Incomplete(Break::Stream)));
+    assert_eq!(later, Err(CallFailure::Incomplete(Break::Silent)));
     drop(proxy);
 }

@@ -276,7 +276,7 @@ impl Raw {
 /// A call's bytes.
 pub(crate) fn request(id: u32, call: Call) -> Vec<u8> {
     let deadline = Deadline::try_new(MINUTE).unwrap();
-    encode_frame(&ToProxy::Call(Request { id: CallId(id), deadline, call })).unwrap()
+    encode_frame(&ToProxy::Call(Request { id: CallId(id), deadline, call })).unwrap().to_vec()
 }
 
 /// A new session with the service works.
