@@ -6,6 +6,7 @@ mod credentials;
 mod exit;
 mod json;
 mod safe_text;
+mod terminal;
 mod text;
 
 use std::io::{self, Write as _};
@@ -14,8 +15,7 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use control::client::{Arrival, Client, ClientError};
-use control::{Event, Reply, Request};
-use tokio::signal::unix::{SignalKind, signal};
+use control::{Event, Reply, Request, Session};
 
 use args::{Args, Command};
 use exit::{CliError, Exit};
@@ -23,6 +23,7 @@ use exit::{CliError, Exit};
 pub use safe_text::sanitized;
 
 use crate::settings::Settings;
+use crate::signals::EndSignals;
 
 /// After how long a person at a terminal is told that something is under way.
 const WORTH_A_WORD: Duration = Duration::from_millis(250);
@@ -45,7 +46,7 @@ pub fn main() -> ExitCode {
         Err(CliError::ReaderGone) => Exit::Success.into(),
         Err(error) => {
             if args.json && !matches!(args.command, Command::Daemon { .. }) {
-                drop(print_line(&json::error(&error)));
+                drop(print_text(&(json::error(&error) + "\n")));
             }
             drop(writeln!(io::stderr(), "splitdrop: {}", sanitized(&error.to_string())));
             error.exit().into()
@@ -61,15 +62,27 @@ fn run(args: &Args) -> Result<Exit, CliError> {
         return Ok(Exit::Success);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
+    let result = runtime.block_on(async {
+        let mut signals = EndSignals::catch()?;
         tokio::select! {
+            // Whoever changes their mind in the last moment is heard first.
+            biased;
+            () = signals.any() => Ok(Exit::Interrupted),
             done = front_end(args, &settings) => done,
-            _ = interrupt.recv() => Ok(Exit::Interrupted),
         }
-    })
+    });
+    // A thread may still read from standard input, or write to somebody who does not read: nobody waits for it.
+    runtime.shutdown_background();
+    result
 }
 
+/// Does what may take as long as somebody else likes, on a thread of its own: signals end the program all the same.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, CliError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| CliError::Io(io::Error::other(error)))
+}
+
+/// Does what the command says. Called off (dropped), it leaves the terminal as it was, and nothing more is asked of the
+/// daemon.
 async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
     let mut client = connect::connect(settings, args.start).await?;
     match &args.command {
@@ -79,31 +92,31 @@ async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
             let replies = ask(&mut client, Request::Status).await?;
             for reply in replies {
                 if let Reply::Status(status) = reply {
-                    print(args, || json::status(&status), || text::status(&status))?;
+                    print(args, || json::status(&status), || text::status(&status)).await?;
                 }
             }
         }
         Command::Login { username, credentials_stdin } => {
             refuse_if_signed_in(&mut client).await?;
             let credentials = if *credentials_stdin {
-                credentials::from_stdin()?
+                apart(credentials::from_stdin).await??
             } else {
-                credentials::ask(username.as_deref(), args.batch)?
+                credentials::ask(username.as_deref(), args.batch).await?
             };
             for reply in ask(&mut client, credentials.request()).await? {
                 if let Reply::SignedIn(session) = reply {
-                    print(args, || json::signed_in(&session), || text::signed_in(&session))?;
+                    print(args, || json::signed_in(&session), || text::signed_in(&session)).await?;
                 }
             }
         }
         Command::Logout => {
             ask(&mut client, Request::Logout).await?;
-            print(args, json::done, || "Signed out.\n".to_owned())?;
+            print(args, json::done, || "Signed out.\n".to_owned()).await?;
         }
         Command::Refresh => {
             for reply in ask(&mut client, Request::Refresh).await? {
                 if let Reply::Synced(report) = reply {
-                    print(args, || json::refreshed(&report), || text::refreshed(&report))?;
+                    print(args, || json::refreshed(&report), || text::refreshed(&report)).await?;
                 }
             }
         }
@@ -114,7 +127,7 @@ async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
                     sources.extend(some);
                 }
             }
-            print(args, || json::sources(&sources), || text::sources(&sources))?;
+            print(args, || json::sources(&sources), || text::sources(&sources)).await?;
         }
         Command::Show { source } => {
             let (mut shown, mut items) = (None, Vec::new());
@@ -126,7 +139,7 @@ async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
                 }
             }
             if let Some(source) = shown {
-                print(args, || json::conversation(&source, &items), || text::conversation(&source, &items))?;
+                print(args, || json::conversation(&source, &items), || text::conversation(&source, &items)).await?;
             }
         }
         Command::Watch => watch(args, &mut client).await?,
@@ -137,10 +150,13 @@ async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
 /// A login prompt is worth nothing to somebody who is signed in already.
 async fn refuse_if_signed_in(client: &mut Client) -> Result<(), CliError> {
     for reply in ask(client, Request::Status).await? {
-        if let Reply::Status(status) = reply
-            && let control::Session::SignedIn { username, .. } = status.session
-        {
-            return Err(CliError::AlreadySignedIn { username: username.as_str().to_owned() });
+        let Reply::Status(status) = reply else { continue };
+        match status.session {
+            Session::SignedOut => {}
+            Session::SigningIn => return Err(CliError::SigningIn),
+            Session::SignedIn { username, .. } => {
+                return Err(CliError::AlreadySignedIn { username: username.as_str().to_owned() });
+            }
         }
     }
     Ok(())
@@ -177,7 +193,7 @@ async fn ask(client: &mut Client, request: Request) -> Result<Vec<Reply>, CliErr
 async fn watch(args: &Args, client: &mut Client) -> Result<(), CliError> {
     for reply in ask(client, Request::Watch).await? {
         if let Reply::Status(status) = reply {
-            print(args, || json::status(&status), || text::watching(&status))?;
+            print(args, || json::status(&status), || text::watching(&status)).await?;
         }
     }
     loop {
@@ -186,23 +202,17 @@ async fn watch(args: &Args, client: &mut Client) -> Result<(), CliError> {
             Err(ClientError::Ended) => return Err(CliError::DaemonEnded),
             Err(error) => return Err(error.into()),
         };
-        print(args, || json::event(&event), || text::event(&event))?;
+        print(args, || json::event(&event), || text::event(&event)).await?;
     }
 }
 
 /// Prints one object, or what a person reads.
-fn print(args: &Args, object: impl FnOnce() -> String, text: impl FnOnce() -> String) -> Result<(), CliError> {
-    let result = if args.json { print_line(&object()) } else { print_text(&text()) };
-    match result {
+async fn print(args: &Args, object: impl FnOnce() -> String, text: impl FnOnce() -> String) -> Result<(), CliError> {
+    let text = if args.json { object() + "\n" } else { text() };
+    match apart(move || print_text(&text)).await? {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::ReaderGone),
         other => Ok(other?),
     }
-}
-
-fn print_line(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
 }
 
 fn print_text(text: &str) -> io::Result<()> {

@@ -7,10 +7,10 @@
 mod front_end;
 mod log;
 mod private;
+mod socket;
 
-use std::fs::Permissions;
+use std::future::Future;
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,9 +18,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, umask};
 use protocol::value::ValueError;
 use qubes_rpc::qrexec::Qrexec;
-use tokio::net::{UnixListener, UnixStream};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::net::UnixListener;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 pub use log::LogError;
@@ -30,6 +29,7 @@ use crate::engine::{Engine, EngineHandle};
 use crate::failure::chain;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
+use crate::signals::EndSignals;
 use crate::store::{Store, StoreError};
 
 /// What the daemon's one line on standard output begins with, once commands can reach it.
@@ -49,6 +49,9 @@ pub enum DaemonError {
     /// Something else listens on the control socket.
     #[error("another daemon listens on {}: end it, or choose another socket with --socket", .0.display())]
     SocketTaken(PathBuf),
+    /// At the control socket's path there is something else, or somebody else's.
+    #[error("{} is no socket of this user's: choose another path with --socket", .0.display())]
+    NoSocket(PathBuf),
     /// A directory or file could not be made or opened.
     #[error("could not set up {}", .path.display())]
     SetUp {
@@ -69,9 +72,12 @@ pub enum DaemonError {
     /// This program's version is none.
     #[error(transparent)]
     Version(#[from] ValueError),
+    /// A task that should have gone on ended, by a panic if the log has one.
+    #[error("a part of the daemon met a fault and ended: its log says where")]
+    TaskEnded,
 }
 
-/// Runs the daemon until SIGTERM or SIGINT.
+/// Runs the daemon until SIGTERM, SIGINT or SIGHUP.
 ///
 /// # Errors
 /// [`DaemonError`].
@@ -83,6 +89,7 @@ pub fn run(settings: &Settings) -> Result<(), DaemonError> {
     };
     private::directory(&settings.home).map_err(set_up(&settings.home))?;
     log::start(settings.log_file.as_deref())?;
+    log::panics();
     let _lock = lock(settings)?;
     private::files_in(&settings.home).map_err(set_up(&settings.home))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Runtime)?;
@@ -100,14 +107,14 @@ fn lock(settings: &Settings) -> Result<Flock<std::fs::File>, DaemonError> {
 }
 
 async fn serve(settings: &Settings, store: Store) -> Result<(), DaemonError> {
-    let stop = CancellationToken::new();
-    let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Runtime)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(DaemonError::Runtime)?;
-    let listener = listen(settings).await?;
+    let mut signals = EndSignals::catch().map_err(DaemonError::Runtime)?;
+    // The name is removed last.
+    let (listener, _name) = socket::listen(&settings.socket).await?;
     let software = control::greeting::own_version()?;
     let qrexec = Qrexec { program: settings.qrexec_client.clone() };
     let proxy = Proxy::new(qrexec, settings.proxy_vm.clone(), software.clone());
     let (engine, handle) = Engine::new(proxy, store.clone(), Clock::System, software).await?;
+    let stop = CancellationToken::new();
     let mut main_tasks = JoinSet::new();
     main_tasks.spawn(engine.run(stop.clone()));
     main_tasks.spawn(accept(listener, handle, store, stop.clone()));
@@ -116,40 +123,29 @@ async fn serve(settings: &Settings, store: Store) -> Result<(), DaemonError> {
     if let Err(error) = writeln!(io::stdout(), "{READY} {}", settings.socket.display()) {
         tracing::debug!(%error, "nobody waits for the daemon");
     }
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        // Neither task ends by itself: one that does has panicked.
-        _ = main_tasks.join_next() => tracing::error!("a main task ended early"),
+    supervise(main_tasks, signals.any(), stop).await
+}
+
+/// Waits for `end`, or for a main task to end, which none does by itself; then ends the others in order.
+async fn supervise(
+    mut main_tasks: JoinSet<()>,
+    end: impl Future<Output = ()>,
+    stop: CancellationToken,
+) -> Result<(), DaemonError> {
+    let panicked = |ended: Result<(), JoinError>| ended.is_err();
+    let mut faulty = tokio::select! {
+        () = end => false,
+        _ = main_tasks.join_next() => true,
+    };
+    if faulty {
+        tracing::error!("a main task ended early");
     }
     tracing::info!("daemon ending");
     stop.cancel();
-    while main_tasks.join_next().await.is_some() {}
-    if let Err(error) = std::fs::remove_file(&settings.socket) {
-        tracing::warn!(%error, "could not remove the control socket");
+    while let Some(ended) = main_tasks.join_next().await {
+        faulty |= panicked(ended);
     }
-    Ok(())
-}
-
-/// Binds the control socket. One that nobody listens on was left by a crash and is replaced.
-async fn listen(settings: &Settings) -> Result<UnixListener, DaemonError> {
-    let path = &settings.socket;
-    let set_up = |source| DaemonError::SetUp { path: path.clone(), source };
-    if let Some(parent) = path.parent() {
-        private::new_directory(parent).map_err(set_up)?;
-    }
-    match UnixStream::connect(path).await {
-        Ok(_) => return Err(DaemonError::SocketTaken(path.clone())),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(set_up)?;
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(set_up(error)),
-    }
-    // The umask makes it 0700, which is for this user alone; the file's proper mode follows.
-    let listener = UnixListener::bind(path).map_err(set_up)?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(set_up)?;
-    Ok(listener)
+    if faulty { Err(DaemonError::TaskEnded) } else { Ok(()) }
 }
 
 /// Takes front ends until `stop`.
@@ -173,5 +169,56 @@ async fn accept(listener: UnixListener, engine: EngineHandle, store: Store, stop
     let farewell = async { while front_ends.join_next().await.is_some() {} };
     if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
         front_ends.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// A task that ends when it is told to, and says so.
+    fn orderly(tasks: &mut JoinSet<()>, stop: &CancellationToken) -> Arc<AtomicBool> {
+        let (stop, ended) = (stop.clone(), Arc::new(AtomicBool::new(false)));
+        let said = ended.clone();
+        tasks.spawn(async move {
+            stop.cancelled().await;
+            said.store(true, Ordering::SeqCst);
+        });
+        ended
+    }
+
+    #[tokio::test]
+    async fn a_main_task_that_ends_early_is_a_fault_and_the_rest_ends_in_order() {
+        for panics in [true, false] {
+            let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+            let ended = orderly(&mut tasks, &stop);
+            tasks.spawn(async move { assert!(!panics, "a test's panic") });
+            let result = supervise(tasks, std::future::pending(), stop).await;
+            assert!(matches!(result, Err(DaemonError::TaskEnded)), "{result:?}");
+            assert!(ended.load(Ordering::SeqCst));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_at_the_end_is_a_fault_too() {
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        let told = stop.clone();
+        tasks.spawn(async move {
+            told.cancelled().await;
+            panic!("a test's panic");
+        });
+        let result = supervise(tasks, std::future::ready(()), stop).await;
+        assert!(matches!(result, Err(DaemonError::TaskEnded)), "{result:?}");
+    }
+
+    #[tokio::test]
+    async fn an_end_that_was_asked_for_is_none() {
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        let ended = orderly(&mut tasks, &stop);
+        supervise(tasks, std::future::ready(()), stop).await.unwrap();
+        assert!(ended.load(Ordering::SeqCst));
     }
 }

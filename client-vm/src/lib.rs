@@ -13,5 +13,6 @@ pub mod engine;
 mod failure;
 pub mod proxy;
 pub mod settings;
+mod signals;
 pub mod store;
 pub mod sync;

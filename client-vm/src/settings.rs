@@ -109,7 +109,18 @@ fn read(path: &Path, may_be_absent: bool) -> Result<File, SettingsError> {
         Err(error) if may_be_absent && error.kind() == std::io::ErrorKind::NotFound => return Ok(File::default()),
         Err(source) => return Err(SettingsError::Read { path: path.to_owned(), source }),
     };
-    toml::from_str(&text).map_err(|error| SettingsError::Invalid { path: path.to_owned(), message: error.to_string() })
+    toml::from_str(&text)
+        .map_err(|error| SettingsError::Invalid { path: path.to_owned(), message: in_one_line(&error, &text) })
+}
+
+/// What is wrong with the text, and in which line. The parser's own message is a drawing of several lines.
+fn in_one_line(error: &toml::de::Error, text: &str) -> String {
+    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    let before = error.span().and_then(|span| text.get(..span.start));
+    match before {
+        Some(before) => format!("line {}: {message}", before.matches('\n').count().saturating_add(1)),
+        None => message,
+    }
 }
 
 #[cfg(test)]
@@ -129,6 +140,23 @@ mod tests {
         assert_eq!(settings.socket, Path::new("/run/user/1000/splitdrop/control.sock"));
         assert_eq!(settings.proxy_vm.as_str(), "sd-proxy");
         assert_eq!(settings.qrexec_client, Path::new("/usr/bin/qrexec-client-vm"));
+    }
+
+    #[test]
+    fn the_directories_of_xdg_come_before_those_in_the_home_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("splitdrop");
+        std::fs::create_dir(&config).unwrap();
+        std::fs::write(config.join("config.toml"), "proxy_vm = \"work-proxy\"\n").unwrap();
+        let variables = [
+            ("HOME", "/home/user"),
+            ("XDG_DATA_HOME", "/data"),
+            ("XDG_CONFIG_HOME", directory.path().to_str().unwrap()),
+        ];
+        let settings = load(&variables).unwrap();
+        assert_eq!(settings.home, Path::new("/data/splitdrop"));
+        assert_eq!(settings.proxy_vm.as_str(), "work-proxy");
+        assert_eq!(settings.socket, Path::new("/data/splitdrop/control.sock"), "there is no XDG_RUNTIME_DIR");
     }
 
     #[test]
@@ -154,6 +182,17 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             let error = load(&[("SPLITDROP_HOME", "/data"), ("SPLITDROP_CONFIG", file.to_str().unwrap())]).unwrap_err();
             assert!(error.to_string().contains(part), "{error}");
+        }
+        for (text, line) in [
+            ("# A comment.\n\nproxy_wm = \"x\"\n", "line 3: "),
+            ("proxy_vm = \"x\"\nlog_file 5\n", "line 2: "),
+            ("proxy_vm = 5", "line 1: "),
+            ("proxy_vm = \"\"\"\nx", "line 2: "),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = load(&[("SPLITDROP_HOME", "/data"), ("SPLITDROP_CONFIG", file.to_str().unwrap())]).unwrap_err();
+            let told = error.to_string();
+            assert!(told.contains(line) && !told.contains('\n'), "{told}");
         }
         let missing = load(&[("HOME", "/home/user"), ("SPLITDROP_CONFIG", "/nowhere/config.toml")]);
         assert!(matches!(missing, Err(SettingsError::Read { .. })));

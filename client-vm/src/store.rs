@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use migration::MigrationError;
-pub use mirror::{Applied, SyncEnd};
+pub use mirror::{Applied, SyncHistory};
 pub use view::SourceMatch;
 
 /// The database's file name in the data directory.

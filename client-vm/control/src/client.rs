@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use protocol::frame::{FrameDecoder, FrameError, encode_frame, frame_bytes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,6 +12,8 @@ use crate::greeting::{self, GreetingError};
 use crate::message::{Event, Failure, FromDaemon, Reply, Request, ToDaemon};
 
 const READ_SIZE: usize = 64 * 1024;
+/// How long a daemon may take to answer the greeting. It has nothing else to do for it.
+const GREETING_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The daemon cannot be talked to.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +25,20 @@ pub enum ClientError {
         socket: PathBuf,
         /// Why it could not be connected.
         source: io::Error,
+    },
+    /// The socket is there and cannot be used.
+    #[error("could not connect to {}", .socket.display())]
+    Connect {
+        /// The socket.
+        socket: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Somebody listens on the socket and does not answer.
+    #[error("the daemon on {} does not answer: end it, and start it again", .socket.display())]
+    Silent {
+        /// The socket.
+        socket: PathBuf,
     },
     /// The connection failed.
     #[error("the connection to the daemon failed")]
@@ -61,14 +78,26 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the daemon that listens on `socket`.
+    /// Connects to the daemon that listens on `socket`, and compares versions. Takes at most ten seconds.
     ///
     /// # Errors
     /// [`ClientError`].
     pub async fn connect(socket: &Path) -> Result<Self, ClientError> {
-        let stream = UnixStream::connect(socket)
+        tokio::time::timeout(GREETING_DEADLINE, Self::greet(socket))
             .await
-            .map_err(|source| ClientError::NoDaemon { socket: socket.to_owned(), source })?;
+            .unwrap_or_else(|_late| Err(ClientError::Silent { socket: socket.to_owned() }))
+    }
+
+    async fn greet(socket: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(socket).await.map_err(|source| {
+            let socket = socket.to_owned();
+            match source.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NoDaemon { socket, source },
+                // So many wait already that nobody else may.
+                io::ErrorKind::WouldBlock => ClientError::Silent { socket },
+                _ => ClientError::Connect { socket, source },
+            }
+        })?;
         let mut client = Self { stream, decoder: FrameDecoder::new(), last_id: 0 };
         client.stream.write_all(&frame_bytes(&greeting::greeting())?).await?;
         loop {
@@ -126,5 +155,47 @@ impl Client {
         }
         self.decoder.feed(chunk.get(..count).unwrap_or_default());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_does_not_answer_is_waited_for_no_longer_than_the_deadline() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("control.sock");
+        let _stuck = UnixListener::bind(&socket).unwrap();
+        let began = tokio::time::Instant::now();
+        let error = Client::connect(&socket).await.unwrap_err();
+        assert!(matches!(error, ClientError::Silent { .. }), "{error}");
+        assert_eq!(began.elapsed(), GREETING_DEADLINE);
+        assert!(error.to_string().contains("does not answer"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_daemon_with_no_room_for_one_more_does_not_answer() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("control.sock");
+        let stuck = tokio::net::UnixSocket::new_stream().unwrap();
+        stuck.bind(&socket).unwrap();
+        let _stuck = stuck.listen(0).unwrap();
+        let _waiting = UnixStream::connect(&socket).await.unwrap();
+        let error = Client::connect(&socket).await.unwrap_err();
+        assert!(matches!(error, ClientError::Silent { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn no_daemon_is_told_from_a_socket_that_cannot_be_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let none = Client::connect(&directory.path().join("none")).await.unwrap_err();
+        assert!(matches!(none, ClientError::NoDaemon { .. }), "{none}");
+        let below_a_file = Client::connect(&file.join("control.sock")).await.unwrap_err();
+        assert!(matches!(below_a_file, ClientError::Connect { .. }), "{below_a_file}");
     }
 }

@@ -9,7 +9,7 @@ Exit codes:
   0    done
   1    another failure; the message says which
   2    the command line or the configuration is not valid
-  3    no daemon runs
+  3    no daemon runs, or it does not answer
   4    nobody is signed in
   5    the server did not accept the credentials, or somebody is signed in already
   6    no such source, or more than one fits
@@ -19,8 +19,11 @@ Exit codes:
   130  interrupted
 
 Environment:
-  SPLITDROP_HOME    the data directory [default: ~/.local/share/splitdrop]
-  SPLITDROP_CONFIG  the configuration file [default: ~/.config/splitdrop/config.toml]
+  SPLITDROP_HOME    the data directory
+                    [default: $XDG_DATA_HOME/splitdrop, else ~/.local/share/splitdrop]
+  SPLITDROP_CONFIG  the configuration file
+                    [default: $XDG_CONFIG_HOME/splitdrop/config.toml,
+                    else ~/.config/splitdrop/config.toml]
   SPLITDROP_QREXEC  the program that makes qrexec calls [default: /usr/bin/qrexec-client-vm]
   SPLITDROP_LOG     the daemon's log level: error, warn, info, debug [default: info]";
 
@@ -45,14 +48,15 @@ pub(super) struct Args {
     /// Start a daemon if none runs
     #[arg(long, global = true)]
     pub(super) start: bool,
-    /// The daemon's control socket [default: $XDG_RUNTIME_DIR/splitdrop/control.sock]
+    /// The daemon's control socket [default: $XDG_RUNTIME_DIR/splitdrop/control.sock, else control.sock in the data
+    /// directory]
     #[arg(long, global = true, value_name = "PATH")]
     pub(super) socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Run the daemon in the foreground, until SIGTERM or Ctrl-C
+    /// Run the daemon in the foreground, until SIGTERM, Ctrl-C or its terminal's end
     ///
     /// The daemon owns the data, the session and the calls to the proxy VM; the other commands talk to it. One daemon
     /// runs for each data directory.
@@ -125,5 +129,22 @@ mod tests {
             assert!(help.contains("Example"), "{} has no example", command.get_name());
         }
         assert!(examples >= 14);
+    }
+
+    #[test]
+    fn the_help_names_all_that_decides_where_things_are() {
+        let help = Args::command().render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for name in [
+            "SPLITDROP_HOME",
+            "SPLITDROP_CONFIG",
+            "SPLITDROP_QREXEC",
+            "SPLITDROP_LOG",
+            "$XDG_DATA_HOME/splitdrop, else ~/.local/share/splitdrop",
+            "$XDG_CONFIG_HOME/splitdrop/config.toml, else ~/.config/splitdrop/config.toml",
+            "$XDG_RUNTIME_DIR/splitdrop/control.sock, else",
+        ] {
+            assert!(help.contains(name), "{name} is not in\n{help}");
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! Where a login's credentials come from.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, IsTerminal as _, Read as _};
 
 use control::Request;
 use protocol::value::{OneTimeCode, Passphrase, Username};
 use zeroize::Zeroizing;
 
 use super::exit::CliError;
+use super::terminal::Terminal;
 
 /// Three lines are never longer than this, in bytes.
 const MAX_INPUT: u64 = 4096;
@@ -34,29 +35,30 @@ impl Credentials {
     }
 }
 
-/// Asks on the terminal, without echo for the passphrase and the code.
-pub(super) fn ask(username: Option<&str>, batch: bool) -> Result<Credentials, CliError> {
+/// Asks on the terminal, without echo for the passphrase and the code. Called off, it leaves the terminal as it was.
+pub(super) async fn ask(username: Option<&str>, batch: bool) -> Result<Credentials, CliError> {
     if batch || !io::stdin().is_terminal() {
         return Err(CliError::NoTerminal);
     }
+    let terminal = Terminal::open().map_err(|_none| CliError::NoTerminal)?;
     let username = match username {
         Some(username) => username.to_owned(),
-        None => {
-            write!(io::stderr(), "User name: ")?;
-            let mut line = String::new();
-            io::stdin().lock().take(MAX_INPUT).read_line(&mut line)?;
-            line
-        }
+        None => terminal.ask("User name: ").await?.to_string(),
     };
-    let passphrase = Zeroizing::new(rpassword::prompt_password("Passphrase: ")?);
-    let code = Zeroizing::new(rpassword::prompt_password("One-time code: ")?);
+    let quiet = terminal.quiet()?;
+    let passphrase = terminal.ask("Passphrase: ").await?;
+    let code = terminal.ask("One-time code: ").await?;
+    drop(quiet);
     Credentials::try_new(&username, &passphrase, &code)
 }
 
-/// Reads three lines from standard input.
+/// Reads three lines from standard input. It blocks: no signal ends it.
 pub(super) fn from_stdin() -> Result<Credentials, CliError> {
     let mut input = Zeroizing::new(String::new());
-    io::stdin().lock().take(MAX_INPUT).read_to_string(&mut input)?;
+    io::stdin().lock().take(MAX_INPUT).read_to_string(&mut input).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => CliError::NotText,
+        _ => error.into(),
+    })?;
     let mut lines = input.lines();
     match (lines.next(), lines.next(), lines.next(), lines.next()) {
         (Some(username), Some(passphrase), Some(code), None) => Credentials::try_new(username, passphrase, code),

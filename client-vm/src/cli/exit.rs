@@ -50,12 +50,18 @@ pub(super) enum CliError {
     NotStarted(String),
     #[error("{username} is signed in already: run `splitdrop logout` first")]
     AlreadySignedIn { username: String },
+    #[error("a login is under way: wait for its end, or give it up with `splitdrop logout`")]
+    SigningIn,
     #[error("{0}")]
     Credentials(#[from] ValueError),
     #[error("there is no terminal to ask on: use --credentials-stdin")]
     NoTerminal,
     #[error("standard input has no three lines: user name, passphrase, code")]
     CredentialLines,
+    #[error("there was no answer")]
+    NoAnswer,
+    #[error("what was given is no text in UTF-8")]
+    NotText,
     #[error("the daemon has ended")]
     DaemonEnded,
     #[error("nobody reads the output any more")]
@@ -84,11 +90,17 @@ impl CliError {
 
     pub(super) fn exit(&self) -> Exit {
         match self {
-            Self::Settings(_) | Self::Credentials(_) | Self::CredentialLines | Self::NoTerminal => Exit::Usage,
+            Self::Settings(_)
+            | Self::Credentials(_)
+            | Self::CredentialLines
+            | Self::NoAnswer
+            | Self::NotText
+            | Self::NoTerminal => Exit::Usage,
             Self::Daemon(DaemonError::AlreadyRunning(_) | DaemonError::SocketTaken(_)) => Exit::AlreadyRunning,
-            Self::Client(ClientError::NoDaemon { .. } | ClientError::Ended) | Self::DaemonEnded => Exit::NoDaemon,
+            Self::Client(ClientError::NoDaemon { .. } | ClientError::Silent { .. } | ClientError::Ended)
+            | Self::DaemonEnded => Exit::NoDaemon,
             Self::Client(ClientError::Failed(failure)) => of_failure(failure.kind),
-            Self::AlreadySignedIn { .. } => Exit::LoginRefused,
+            Self::AlreadySignedIn { .. } | Self::SigningIn => Exit::LoginRefused,
             Self::Daemon(_) | Self::Client(_) | Self::NotStarted(_) | Self::ReaderGone | Self::Io(_) => Exit::Failure,
         }
     }
@@ -102,5 +114,18 @@ fn of_failure(kind: FailureKind) -> Exit {
         FailureKind::PolicyRefused => Exit::PolicyRefused,
         FailureKind::Unreachable => Exit::Unreachable,
         FailureKind::ServerFault | FailureKind::Cancelled | FailureKind::Store | FailureKind::Internal => Exit::Failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_told_from_a_fault() {
+        let error = CliError::from(ClientError::Silent { socket: "/run/control.sock".into() });
+        assert_eq!((error.exit(), error.name()), (Exit::NoDaemon, "no_daemon"));
+        // It runs: to start another would not help.
+        assert!(!error.to_string().contains("--start"), "{error}");
     }
 }

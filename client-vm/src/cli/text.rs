@@ -1,4 +1,5 @@
-//! What a person reads. Everything that came from the server or a source goes through [`sanitized`].
+//! What a person reads. Everything that came from the server or a source goes through [`sanitized`] or
+//! [`sanitized_within`].
 
 use control::{
     ConversationItem, Event, ItemKind, ProxyStatus, Seen, Session, SessionEnd, SourceRow, Status, SyncOutcome,
@@ -9,10 +10,13 @@ use protocol::{ServerContact, SubmissionKind};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::json::time;
-use super::safe_text::sanitized;
+use super::safe_text::{sanitized, sanitized_within};
 
 /// How much of an id identifies a source for most purposes.
 const SHORT_ID: usize = 8;
+/// How wide a name may make a column, so that one long name does not push all that follows off the screen. What is
+/// alone on its line, or last in it, is shown in full.
+const NAME_COLUMNS: usize = 40;
 
 pub(super) fn signed_in(session: &Session) -> String {
     match session {
@@ -64,7 +68,7 @@ pub(super) fn sources(sources: &[SourceRow]) -> String {
     for row in sources {
         rows.push([
             if row.starred { "*" } else { "" }.to_owned(),
-            sanitized(row.designation.as_str()),
+            sanitized_within(row.designation.as_str(), NAME_COLUMNS),
             short_time(row.last_updated),
             row.counts.unread.to_string(),
             row.counts.messages.to_string(),
@@ -93,9 +97,8 @@ pub(super) fn conversation(source: &SourceRow, items: &[ConversationItem]) -> St
         let (kind, from) = match &item.kind {
             ItemKind::Submission { kind: SubmissionKind::Message, .. } => ("message", "source".to_owned()),
             ItemKind::Submission { kind: SubmissionKind::File, .. } => ("file", "source".to_owned()),
-            ItemKind::Reply { author, .. } => {
-                ("reply", author.as_ref().map_or_else(|| "unknown".to_owned(), |name| sanitized(name.as_str())))
-            }
+            ItemKind::Reply { author: None, .. } => ("reply", "unknown".to_owned()),
+            ItemKind::Reply { author: Some(name), .. } => ("reply", sanitized_within(name.as_str(), NAME_COLUMNS)),
         };
         rows.push([
             match item.seen {
@@ -209,12 +212,34 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use control::SourceCounts;
+    use protocol::value::{Designation, SourceId};
+
     use super::*;
 
     #[test]
     fn a_table_lines_up_whatever_the_script() {
         let rows = [["a", "WORD"], ["12", "海鸥"], ["7", "x"]].map(|row| row.map(str::to_owned));
         assert_eq!(table(&rows), "a   WORD\n12  海鸥\n 7  x\n");
+    }
+
+    #[test]
+    fn one_long_name_does_not_widen_the_whole_list() {
+        let row = |id: &str, designation: &str| SourceRow {
+            id: id.parse::<SourceId>().unwrap(),
+            designation: Designation::try_new(designation).unwrap(),
+            starred: false,
+            last_updated: Timestamp::try_new(0).unwrap(),
+            key: None,
+            counts: SourceCounts::default(),
+        };
+        let long = "x".repeat(250);
+        let (first, second) = ("3f2a6f8e-0000-4000-8000-000000000001", "3f2a6f8e-0000-4000-8000-000000000002");
+        let list = sources(&[row(first, &long), row(second, "candid marmot")]);
+        assert!(list.lines().all(|line| line.width() < 120), "{list}");
+        assert!(list.contains(&format!("{}…", "x".repeat(39))), "{list}");
+        // Who shows it sees all of it.
+        assert!(conversation(&row(first, &long), &[]).contains(&long));
     }
 
     #[test]

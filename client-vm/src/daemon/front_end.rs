@@ -17,6 +17,10 @@ use crate::store::{SourceMatch, Store, view};
 
 /// How long a front end may take for its greeting.
 const GREETING_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a front end may take to read its last answers.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
+/// How long the engine may take for what is under way when the daemon ends.
+const LAST_ANSWERS_DEADLINE: Duration = Duration::from_secs(1);
 /// How many requests of one front end may be under way.
 const MAX_REQUESTS: usize = 8;
 
@@ -36,7 +40,7 @@ pub(super) async fn serve(stream: UnixStream, engine: EngineHandle, store: Store
         tracing::debug!(error = failure::chain(&error), "a front end's connection failed");
     }
     // Every sender is gone: what is queued is written, unless the front end does not read it.
-    let _ = tokio::time::timeout(GREETING_DEADLINE, writing.join_next()).await;
+    let _ = tokio::time::timeout(DRAIN_DEADLINE, writing.join_next()).await;
 }
 
 #[derive(Debug, Clone)]
@@ -72,8 +76,8 @@ impl FrontEnd {
             }
         }
         // The engine answers what is under way, if only that it is given up. Watching has no end of its own.
-        let _ =
-            tokio::time::timeout(Duration::from_secs(1), async { while requests.join_next().await.is_some() {} }).await;
+        let last_answers = async { while requests.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_ANSWERS_DEADLINE, last_answers).await;
         Ok(())
     }
 

@@ -15,6 +15,11 @@ impl<T> Answer<T> {
     pub(super) fn give(self, result: Result<T, Failure>) {
         drop(self.0.send(result));
     }
+
+    /// Whether nobody waits any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
 }
 
 #[derive(Debug)]
@@ -45,7 +50,7 @@ impl EngineHandle {
         self.ask(Command::Status).await
     }
 
-    /// Signs in. Goes on when the future is dropped.
+    /// Signs in. When the future is dropped the login is given up: a session that comes of it is ended again.
     ///
     /// # Errors
     /// [`Failure`].

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use control::{Failure, FailureKind, SyncStart};
 use protocol::value::Token;
 use protocol::{ApiLevel, ErrorKind, Scope};
-use qubes_rpc::connection::CallFailure;
+use qubes_rpc::connection::{Break, CallFailure};
 use qubes_rpc::qrexec::QrexecCall;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -26,6 +27,16 @@ pub(super) struct SyncTask {
     pub(super) clock: Clock,
     pub(super) start: SyncStart,
     pub(super) cancel: CancellationToken,
+    /// Where to say that a call was opened.
+    pub(super) opened: mpsc::Sender<Opened>,
+}
+
+/// A sync has opened the metadata call.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) call: Arc<QrexecCall>,
+    /// The sync's own: cancelled, its session is over.
+    pub(super) cancel: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -33,6 +44,13 @@ pub(super) struct SyncEnded {
     /// The call that was used, to be kept for the next sync.
     pub(super) call: Option<Arc<QrexecCall>>,
     pub(super) result: Result<Synced, SyncStop>,
+}
+
+impl SyncEnded {
+    /// The task of a sync panicked.
+    pub(super) fn panicked() -> Self {
+        Self { call: None, result: Err(SyncStop::Panicked) }
+    }
 }
 
 /// Why a sync did not succeed.
@@ -71,21 +89,26 @@ impl SyncTask {
             let result = self.sync(&open).await;
             // The proxy may have ended since the last sync without anybody noticing; what is asked here can be asked
             // twice. Any other result stands.
-            if !matches!(&result, Err(SyncFailure::Call { failure: CallFailure::Incomplete(_), .. })) {
-                return ended(open, result);
+            let gone = matches!(&result, Err(SyncFailure::Call { failure: CallFailure::Incomplete(broken), .. })
+                if *broken != Break::Silent);
+            if !gone {
+                return SyncEnded { call: Some(open), result: result.map_err(SyncStop::Failed) };
             }
         }
         let opened = tokio::select! {
-            opened = self.proxy.open(Scope::Metadata, Some(self.api_level), waiting) => opened,
+            biased;
             () = self.cancel.cancelled() => {
                 return SyncEnded { call: None, result: Err(SyncStop::Failed(SyncFailure::Cancelled)) };
             }
+            opened = self.proxy.open(Scope::Metadata, Some(self.api_level), waiting) => opened,
         };
         match opened {
             Ok(open) => {
                 let open = Arc::new(open);
+                // The engine has to do with one sync at a time, so there is room.
+                drop(self.opened.try_send(Opened { call: Arc::clone(&open), cancel: self.cancel.clone() }));
                 let result = self.sync(&open).await;
-                ended(open, result)
+                SyncEnded { call: Some(open), result: result.map_err(SyncStop::Failed) }
             }
             Err(error) => SyncEnded { call: None, result: Err(SyncStop::Open(error)) },
         }
@@ -94,10 +117,4 @@ impl SyncTask {
     async fn sync(&self, call: &QrexecCall) -> Result<Synced, SyncFailure> {
         sync(call.connection(), &self.token, &self.store, &self.clock, self.start, &self.cancel).await
     }
-}
-
-/// A call whose proxy did not keep a deadline is not used again: whatever it does, it does not answer.
-fn ended(call: Arc<QrexecCall>, result: Result<Synced, SyncFailure>) -> SyncEnded {
-    let silent = matches!(&result, Err(SyncFailure::Call { failure: CallFailure::Silent, .. }));
-    SyncEnded { call: (!silent).then_some(call), result: result.map_err(SyncStop::Failed) }
 }

@@ -25,13 +25,11 @@ pub struct Applied {
 
 /// What is known of earlier syncs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SyncEnd {
+pub struct SyncHistory {
     /// The last one that ended.
     pub report: Option<SyncReport>,
     /// When the last one that succeeded had ended.
     pub last_success: Option<Timestamp>,
-    /// Records that could not be read when they were last listed.
-    pub unreadable: OverTime,
 }
 
 /// A record's place in the mirror.
@@ -301,21 +299,29 @@ fn count(transaction: &Transaction<'_>, unreadable: u64) -> Result<Counts, Store
         })?)
 }
 
-/// Stores how a sync ended. `complete` says that its snapshot was applied.
+/// Stores the report of a sync whose snapshot was applied.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn store_report(transaction: &Transaction<'_>, report: &SyncReport, complete: bool) -> Result<(), StoreError> {
-    let encoded = codec::encode(report)?;
-    if complete {
-        transaction.execute(
-            "UPDATE sync_state SET report = ?1, last_success_us = ?2, unreadable = ?3,
-                 unreadable_since_us = CASE WHEN ?3 = 0 THEN NULL ELSE coalesce(unreadable_since_us, ?2) END",
-            params![encoded, report.ended.as_i64(), i64::try_from(report.counts.unreadable).unwrap_or(i64::MAX)],
-        )?;
-    } else {
-        transaction.execute("UPDATE sync_state SET report = ?1", params![encoded])?;
-    }
+pub fn store_success(transaction: &Transaction<'_>, report: &SyncReport) -> Result<(), StoreError> {
+    transaction.execute(
+        "UPDATE sync_state SET report = ?1, last_success_us = ?2, unreadable = ?3,
+             unreadable_since_us = CASE WHEN ?3 = 0 THEN NULL ELSE coalesce(unreadable_since_us, ?2) END",
+        params![
+            codec::encode(report)?,
+            report.ended.as_i64(),
+            i64::try_from(report.counts.unreadable).unwrap_or(i64::MAX)
+        ],
+    )?;
+    Ok(())
+}
+
+/// Stores the report of a sync of which nothing was applied.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn store_failure(transaction: &Transaction<'_>, report: &SyncReport) -> Result<(), StoreError> {
+    transaction.execute("UPDATE sync_state SET report = ?1", params![codec::encode(report)?])?;
     Ok(())
 }
 
@@ -323,16 +329,26 @@ pub fn store_report(transaction: &Transaction<'_>, report: &SyncReport, complete
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn load_sync_end(transaction: &Transaction<'_>) -> Result<SyncEnd, StoreError> {
-    let (report, last_success, unreadable, since): (Option<Vec<u8>>, Option<u64>, u64, Option<u64>) = transaction
-        .query_row("SELECT report, last_success_us, unreadable, unreadable_since_us FROM sync_state", [], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-        })?;
-    Ok(SyncEnd {
+pub fn load_history(transaction: &Transaction<'_>) -> Result<SyncHistory, StoreError> {
+    let (report, last_success): (Option<Vec<u8>>, Option<u64>) =
+        transaction
+            .query_row("SELECT report, last_success_us FROM sync_state", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(SyncHistory {
         report: report.and_then(|bytes| read_report(&bytes)),
         last_success: last_success.map(Timestamp::try_new).transpose()?,
-        unreadable: OverTime { count: unreadable, since: since.map(Timestamp::try_new).transpose()? },
     })
+}
+
+/// Records that could not be read when they were last listed.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn load_unreadable(transaction: &Transaction<'_>) -> Result<OverTime, StoreError> {
+    let (count, since): (u64, Option<u64>) =
+        transaction.query_row("SELECT unreadable, unreadable_since_us FROM sync_state", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+    Ok(OverTime { count, since: since.map(Timestamp::try_new).transpose()? })
 }
 
 /// A report of an earlier version of this program may have another form. It is only shown, so it may be missing.

@@ -69,23 +69,26 @@ fn text(row: &Row<'_>, column: usize) -> Result<String, rusqlite::Error> {
     row.get(column)
 }
 
-/// Finds the source that a person means: by its id, else by its designation, else by the beginning of its id; in any
-/// case of letters.
+/// Finds the source that a person means: by its id as spelled, else in any case of letters by its id, by its designation,
+/// by the beginning of its id.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn find_source(transaction: &Transaction<'_>, word: &str) -> Result<SourceMatch, StoreError> {
-    let word = word.trim().to_lowercase();
+    let exact = word.trim();
+    let word = exact.to_lowercase();
     if word.is_empty() {
         return Ok(SourceMatch::None);
     }
     let mut statement = transaction.prepare_cached("SELECT id, designation FROM visible_source")?;
     let mut rows = statement.query([])?;
-    let (mut by_id, mut by_designation, mut by_prefix) = (Vec::new(), Vec::new(), Vec::new());
+    let [mut by_spelling, mut by_id, mut by_designation, mut by_prefix] = [const { Vec::new() }; 4];
     while let Some(row) = rows.next()? {
         let id: SourceId = text(row, 0)?.parse()?;
         let spelled = id.as_str().to_lowercase();
-        if spelled == word {
+        if id.as_str() == exact {
+            by_spelling.push(id);
+        } else if spelled == word {
             by_id.push(id);
         } else if text(row, 1)?.to_lowercase() == word {
             by_designation.push(id);
@@ -93,7 +96,8 @@ pub fn find_source(transaction: &Transaction<'_>, word: &str) -> Result<SourceMa
             by_prefix.push(id);
         }
     }
-    let best = [by_id, by_designation, by_prefix].into_iter().find(|found| !found.is_empty()).unwrap_or_default();
+    let best =
+        [by_spelling, by_id, by_designation, by_prefix].into_iter().find(|found| !found.is_empty()).unwrap_or_default();
     match best.as_slice() {
         [] => Ok(SourceMatch::None),
         [id] => Ok(match select_sources(transaction, Some(*id))?.pop() {
@@ -148,5 +152,5 @@ pub fn totals(transaction: &Transaction<'_>) -> Result<Totals, StoreError> {
             "SELECT (SELECT count(*) FROM visible_source), count(*), coalesce(sum(unread), 0) FROM visible_item",
         )?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    Ok(Totals { sources, items, unread, unreadable: mirror::load_sync_end(transaction)?.unreadable })
+    Ok(Totals { sources, items, unread, unreadable: mirror::load_unreadable(transaction)? })
 }

@@ -48,6 +48,8 @@ pub struct Mirror {
 /// What the server lists. Of entries that the mirror holds as they are, only the id is kept.
 #[derive(Debug, Clone)]
 pub struct Snapshot<T: Record> {
+    /// How many entries were listed, whatever they were.
+    entries: usize,
     listed: HashSet<T::Id>,
     changed: Vec<Change<T>>,
     /// The length of the changed entries as encoded, in bytes.
@@ -70,8 +72,8 @@ pub enum SnapshotError {
 
 /// The most entries of one list. The largest servers known have a few thousand sources.
 const MAX_ENTRIES: usize = 500_000;
-/// The most bytes of new entries of one list, as encoded: 50,000 sources with their keys.
-const MAX_KEPT_BYTES: usize = 256 * 1024 * 1024;
+/// The most bytes of new entries of one list, as encoded: 20,000 sources with their keys.
+const MAX_KEPT_BYTES: usize = 112 * 1024 * 1024;
 
 /// A list's entry that the mirror does not hold as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +88,7 @@ pub struct Change<T: Record> {
 
 impl<T: Record> Default for Snapshot<T> {
     fn default() -> Self {
-        Self { listed: HashSet::new(), changed: Vec::new(), kept_bytes: 0, unreadable: 0, nameless: 0 }
+        Self { entries: 0, listed: HashSet::new(), changed: Vec::new(), kept_bytes: 0, unreadable: 0, nameless: 0 }
     }
 }
 
@@ -96,6 +98,10 @@ impl<T: Record> Snapshot<T> {
     /// # Errors
     /// [`SnapshotError`].
     pub fn observe(&mut self, known: &Known<T::Id>, entry: Listed<T>) -> Result<(), SnapshotError> {
+        self.entries += 1;
+        if self.entries > MAX_ENTRIES {
+            return Err(SnapshotError::TooLarge);
+        }
         let Some(id) = entry.id().filter(|id| self.listed.insert(*id)) else {
             self.unreadable += 1;
             self.nameless += 1;
@@ -110,7 +116,7 @@ impl<T: Record> Snapshot<T> {
             self.kept_bytes = self.kept_bytes.saturating_add(encoded.len());
             self.changed.push(Change { id, digest, entry });
         }
-        if self.listed.len() > MAX_ENTRIES || self.kept_bytes > MAX_KEPT_BYTES {
+        if self.kept_bytes > MAX_KEPT_BYTES {
             return Err(SnapshotError::TooLarge);
         }
         Ok(())
@@ -238,6 +244,14 @@ mod tests {
         assert_eq!(changed_ids(&plan), [uuid('a')]);
         assert_eq!(plan.changes[0].entry, user('a', "anna"));
         assert!(plan.removals.is_empty());
+    }
+
+    #[test]
+    fn entries_without_an_id_count_towards_the_limit() {
+        let nameless = Listed::<Journalist>::Unreadable(Unreadable { id: None, field: Field::Id });
+        let mut snapshot = Snapshot { entries: MAX_ENTRIES - 1, ..Snapshot::default() };
+        snapshot.observe(&Known::default(), nameless.clone()).unwrap();
+        assert!(matches!(snapshot.observe(&Known::default(), nameless), Err(SnapshotError::TooLarge)));
     }
 
     #[test]

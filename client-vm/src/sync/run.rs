@@ -79,7 +79,7 @@ pub async fn sync(
                 rows_written: applied.rows_written,
                 calls,
             };
-            mirror::store_report(transaction, &report, true)?;
+            mirror::store_success(transaction, &report)?;
             Ok(Synced { report, changed_sources: applied.changed_sources })
         })
         .await?;

@@ -119,7 +119,7 @@ async fn sync_with_changes(store: &Store, lists: Lists, ended: u64) -> Result<(A
                 replies: diff(&known.replies, lists.replies),
             };
             let applied = apply(transaction, &plan)?;
-            store_report(transaction, &report(ended, applied.counts), true)?;
+            store_success(transaction, &report(ended, applied.counts))?;
             Ok((applied, transaction.total_changes() - before))
         })
         .await
@@ -201,7 +201,7 @@ async fn an_unchanged_sync_writes_no_row_but_the_syncs_state() {
     let (applied, changes) = sync_with_changes(&store, Lists::usual(), 2_000).await.unwrap();
     assert_eq!((applied.rows_written, changes), (0, 1));
     assert!(applied.changed_sources.is_empty());
-    let end = store.read(load_sync_end).await.unwrap();
+    let end = store.read(load_history).await.unwrap();
     assert_eq!(end.last_success, Some(at(2_000)));
     assert_eq!(end.report, Some(report(2_000, applied.counts)));
 }
@@ -254,11 +254,11 @@ async fn s9_what_is_held_of_an_unreadable_record_stays() {
 
     // The fault is counted since it began, and is over when the records are readable again.
     sync_with_changes(&store, lists, 6_000).await.unwrap();
-    let unreadable = store.read(load_sync_end).await.unwrap().unreadable;
+    let unreadable = store.read(load_unreadable).await.unwrap();
     assert_eq!(unreadable, OverTime { count: 3, since: Some(at(5_000)) });
     let (applied, _) = sync_with_changes(&store, Lists::usual(), 7_000).await.unwrap();
     assert_eq!(applied.counts.unreadable, 0);
-    assert_eq!(store.read(load_sync_end).await.unwrap().unreadable, OverTime::default());
+    assert_eq!(store.read(load_unreadable).await.unwrap(), OverTime::default());
     assert_eq!(show(&store, "quiet harbour").await, before);
 }
 
@@ -372,7 +372,7 @@ async fn a_report_of_another_form_is_not_shown_and_stops_nothing() {
     let (_directory, store) = open();
     sync(&store, Lists::usual()).await;
     store.write(|transaction| Ok(transaction.execute("UPDATE sync_state SET report = x'ff00'", [])?)).await.unwrap();
-    let end = store.read(load_sync_end).await.unwrap();
+    let end = store.read(load_history).await.unwrap();
     assert_eq!((end.report, end.last_success), (None, Some(at(1_000))));
 }
 
