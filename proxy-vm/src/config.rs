@@ -3,12 +3,14 @@
 //! | Setting | Value | Default |
 //! |---|---|---|
 //! | `SD_PROXY_ORIGIN` | the server's origin: `http://` or `https://`, host, port | none: required |
-//! | `SD_PROXY_TOR` | `on`, or `off` to connect directly | `on` |
+//! | `SD_PROXY_TOR` | `on`, or `off` to connect directly, which no onion service permits | `on` |
 //! | `SD_PROXY_SOCKS` | Tor's SOCKS server, as IP address and port | `127.0.0.1:9150` |
 //! | `SD_PROXY_LOG` | `off`, `error`, `warn`, `info`, `debug` or `trace` | `info` |
 //! | `SD_PROXY_LOG_FILE` | an absolute path: log to this file instead of journald or syslog | none |
 //!
 //! **Invariant:** a setting is valid or an error that names it; no invalid setting falls back to a default.
+//!
+//! **Invariant:** the name of an onion service is never looked up: without Tor there is none to connect to.
 
 mod origin;
 
@@ -130,6 +132,10 @@ impl Config {
         };
         let route = match value(TOR)?.as_deref() {
             None | Some("on") => Route::Tor { socks: socks(value(SOCKS)?.as_deref())? },
+            // Its name would be asked for in the clear, of whoever answers for names.
+            Some("off") if origin.is_onion() => {
+                return Err(fault(TOR, SettingProblem::Invalid("`on`, as an onion service requires")));
+            }
             Some("off") => Route::Direct,
             Some(_) => return Err(fault(TOR, SettingProblem::Invalid("`on` or `off`"))),
         };
@@ -225,6 +231,20 @@ mod tests {
     }
 
     #[test]
+    fn an_onion_service_is_reached_through_tor_or_not_at_all() {
+        let invalid = Refusal::SettingInvalid(SettingName::try_new(TOR).unwrap());
+        for origin in
+            ["http://example.onion", "https://sub.EXAMPLE.onion:8443", "http://example.onion.", "http://onion"]
+        {
+            assert_eq!(refusal(&[(ORIGIN, origin), (TOR, "off")]), invalid, "{origin}");
+            assert!(load(&[(ORIGIN, origin)]).is_ok(), "{origin}");
+        }
+        for origin in ["http://onion.example.org", "http://example.onions", "http://10.0.0.1"] {
+            assert_eq!(load(&[(ORIGIN, origin), (TOR, "off")]).unwrap().route, Route::Direct, "{origin}");
+        }
+    }
+
+    #[test]
     fn a_setting_that_cannot_be_read_is_refused() {
         let error = Config::load(|_| Err(QubesDbError::Failed { code: Some(1) })).unwrap_err();
         assert_eq!(error.refusal().unwrap(), Refusal::SettingInvalid(SettingName::try_new(ORIGIN).unwrap()));
@@ -232,7 +252,7 @@ mod tests {
 
     #[test]
     fn neither_config_nor_errors_show_the_host() {
-        let config = load(&[(ORIGIN, "http://secretname.onion"), (TOR, "off")]).unwrap();
+        let config = load(&[(ORIGIN, "http://secretname.example"), (TOR, "off")]).unwrap();
         assert_eq!(config.route, Route::Direct);
         assert!(!format!("{config:?}").contains("secretname"));
         let error = load(&[(ORIGIN, "http://secretname.onion/path")]).unwrap_err();

@@ -26,7 +26,7 @@ session or metadata.
 
 Settings (dom0: qvm-features VM vm-config.NAME VALUE; elsewhere the environment):
   SD_PROXY_ORIGIN    the server: http:// or https://, host, port (required)
-  SD_PROXY_TOR       on or off (default: on)
+  SD_PROXY_TOR       on or off (default: on, which an onion service requires)
   SD_PROXY_SOCKS     Tor's SOCKS server (default: 127.0.0.1:9150)
   SD_PROXY_LOG       off, error, warn, info, debug or trace (default: info)
   SD_PROXY_LOG_FILE  log to this file, not to journald or syslog

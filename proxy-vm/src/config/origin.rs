@@ -57,10 +57,12 @@ impl Origin {
         self.0.scheme() == "https"
     }
 
-    /// Whether it is an onion service, whose connections Tor encrypts end to end.
+    /// Whether it is an onion service, whose connections Tor encrypts end to end: RFC 7686 gives it the names under
+    /// `onion`, with or without a dot at their end.
     #[must_use]
     pub fn is_onion(&self) -> bool {
-        self.0.domain().is_some_and(|name| name.ends_with(".onion"))
+        let name = self.0.domain().unwrap_or_default();
+        name.strip_suffix('.').unwrap_or(name).rsplit('.').next() == Some("onion")
     }
 
     /// Whether it is on this machine.

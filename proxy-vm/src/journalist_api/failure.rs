@@ -8,6 +8,7 @@
 //! | no connection within the bound for connecting | timeout | connect | later |
 //! | the connection ends before the answer | unreachable | first byte | later |
 //! | what comes is no HTTP | bad response | first byte | later |
+//! | no answer within the bound for the first byte | timeout | first byte | later |
 //! | nothing comes before the call's deadline | timeout | how far it was | later |
 //! | 400, and every 4xx not named here | refused | first byte | never |
 //! | 401, 403 | unauthorized | first byte | when the user acts |
@@ -82,6 +83,11 @@ pub(super) fn sending(error: &reqwest::Error) -> CallError {
         .with_detail("the connection ended before the answer")
 }
 
+/// The server had a request, and nothing came.
+pub(super) fn no_first_byte() -> CallError {
+    CallError::new(ErrorKind::Timeout, Stage::FirstByte, LATER).with_detail("the server did not answer")
+}
+
 fn connecting(error: &reqwest::Error) -> CallError {
     let unreachable = |stage, detail| CallError::new(ErrorKind::Unreachable, stage, LATER).with_detail(detail);
     if let Some(socks) = causes(error).find_map(|cause| cause.downcast_ref::<SocksError>()) {
@@ -153,7 +159,18 @@ pub(super) fn login(error: CallError) -> CallError {
         ErrorKind::Unauthorized => error.with_detail(
             "wrong user name, passphrase or one-time code, a code that was used before, or too many attempts in a minute",
         ),
-        _ => error,
+        ErrorKind::NotFound
+        | ErrorKind::Conflict
+        | ErrorKind::Refused
+        | ErrorKind::RateLimited
+        | ErrorKind::Server
+        | ErrorKind::Unreachable
+        | ErrorKind::Timeout
+        | ErrorKind::BadResponse
+        | ErrorKind::OutOfScope
+        | ErrorKind::TooLarge
+        | ErrorKind::Cancelled
+        | ErrorKind::Internal => error,
     }
 }
 

@@ -6,8 +6,9 @@
 //! **Invariant:** nothing is sent twice. A request on a kept connection that the server had closed is sent on a new one only
 //! where none of it was written to the first.
 //!
-//! **Invariant:** the bounds nest: connecting is bounded by [`Limits::connect`], a pause in the body by [`Limits::idle`], and
-//! everything, the wait for the first byte included, by the call's own deadline, which whoever performs the call keeps.
+//! **Invariant:** the bounds nest: connecting is bounded by [`Limits::connect`], the wait for an answer's head by
+//! [`Limits::first_byte`], which is longer, a pause in the body by [`Limits::idle`], and everything by the call's own deadline,
+//! which whoever performs the call keeps.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::connecting::{WatchConnector, watched};
+use super::connecting::{NoFirstByte, WatchConnector, watched};
 use super::endpoint::Endpoint;
 use super::list::{Batches, ListSplitter};
 use super::sanitize::{ServerRecord, signed_in};
@@ -42,6 +43,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub struct Limits {
     /// How long connecting may take, with Tor's way and TLS.
     pub connect: Duration,
+    /// How long the server may take from the request to the head of its answer. With 1,000 sources a server was seen to
+    /// need 90 s, which must do; but on a circuit that has died nothing comes at all.
+    pub first_byte: Duration,
     /// How long a body may pause.
     pub idle: Duration,
     /// The most bytes of a list, after decompression.
@@ -56,6 +60,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(30),
+            first_byte: Duration::from_secs(180),
             idle: Duration::from_secs(60),
             list_bytes: 256 * 1024 * 1024,
             small_bytes: 64 * 1024,
@@ -134,7 +139,11 @@ impl HttpApi {
             // A POST without a body says so.
             request = request.header(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
-        let sent = watched(request.send(), outlet).await;
+        let sent = watched(request.send(), self.limits.first_byte, outlet).await;
+        let sent = match sent {
+            Ok(sent) => sent.map_err(|error| failure::sending(&error)),
+            Err(NoFirstByte) => Err(failure::no_first_byte()),
+        };
         let elapsed_ms = milliseconds(asked);
         match sent {
             Ok(response) => {
@@ -160,7 +169,6 @@ impl HttpApi {
                 Ok(Answer { response, idle: self.limits.idle, left: 0, bytes: 0, endpoint, request_id, asked })
             }
             Err(error) => {
-                let error = failure::sending(&error);
                 let (kind, stage) = (error.kind.name(), error.stage.name());
                 tracing::warn!(endpoint = endpoint.name(), request_id, kind, stage, elapsed_ms, "no answer");
                 Err(error)

@@ -3,8 +3,8 @@
 //! [`ListSplitter`] is fed the answer's body in pieces and hands out the records one by one. It finds where a value ends;
 //! whether a value is valid JSON is `serde_json`'s to say. [`Batches`] gathers what was read of them for the protocol.
 //!
-//! **Invariant:** memory stays flat: at most one record is held, and of one over the cap only the cap's length. Nesting costs
-//! a counter.
+//! **Invariant:** memory stays flat: at most one record is held, and of one over the cap only the cap's length and a byte.
+//! Nesting costs a counter.
 //!
 //! **Invariant:** a list is complete only when [`ListSplitter::finish`] says so: cut anywhere it is an error.
 
@@ -69,21 +69,28 @@ enum Inside {
     Other,
 }
 
+/// Whether the list has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum List {
+    Awaited,
+    Begun,
+}
+
 /// Takes the body of a list apart.
 #[derive(Debug)]
 pub(super) struct ListSplitter {
     key: &'static str,
     cap: usize,
     expect: Expect,
-    listed: bool,
+    list: List,
+    /// The value that it is in. One byte over the cap stands for all that is not held.
     value: Vec<u8>,
-    too_large: bool,
 }
 
 impl ListSplitter {
     /// Takes apart the list under `key`, whose records have at most `cap` bytes.
     pub(super) fn new(key: &'static str, cap: usize) -> Self {
-        Self { key, cap, expect: Expect::Object, listed: false, value: Vec::new(), too_large: false }
+        Self { key, cap, expect: Expect::Object, list: List::Awaited, value: Vec::new() }
     }
 
     /// Takes the next piece of the body and gives each record that ends in it to `found`: its JSON, or `None` for one that
@@ -119,10 +126,22 @@ impl ListSplitter {
     /// # Errors
     /// [`ListError`] when the list is not complete.
     pub(super) fn finish(&self) -> Result<(), ListError> {
-        match (self.expect, self.listed) {
-            (Expect::End, true) => Ok(()),
-            (Expect::End, false) => Err(ListError::Shape),
-            _ => Err(ListError::Syntax),
+        match (self.expect, self.list) {
+            (Expect::End, List::Begun) => Ok(()),
+            (Expect::End, List::Awaited) => Err(ListError::Shape),
+            (
+                Expect::Object
+                | Expect::FirstKey
+                | Expect::Key
+                | Expect::Colon { .. }
+                | Expect::Value { .. }
+                | Expect::FirstRecord
+                | Expect::Record
+                | Expect::AfterRecord
+                | Expect::AfterValue
+                | Expect::Inside { .. },
+                List::Awaited | List::Begun,
+            ) => Err(ListError::Syntax),
         }
     }
 
@@ -131,23 +150,31 @@ impl ListSplitter {
         if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
             return Ok(());
         }
-        self.expect = match (self.expect, byte) {
-            (Expect::Object, b'{') => Expect::FirstKey,
-            (Expect::Object, _) => return Err(ListError::Shape),
-            (Expect::FirstKey | Expect::AfterValue, b'}') => Expect::End,
-            (Expect::FirstKey | Expect::Key, b'"') => self.begin(byte, Inside::Key)?,
-            (Expect::Colon { is_list }, b':') => Expect::Value { is_list },
-            (Expect::Value { is_list: true }, b'[') if !self.listed => {
-                self.listed = true;
+        self.expect = match self.expect {
+            Expect::Object if byte == b'{' => Expect::FirstKey,
+            Expect::Object => return Err(ListError::Shape),
+            Expect::FirstKey if byte == b'}' => Expect::End,
+            Expect::FirstKey | Expect::Key if byte == b'"' => self.begin(byte, Inside::Key)?,
+            Expect::Colon { is_list } if byte == b':' => Expect::Value { is_list },
+            Expect::Value { is_list: true } if byte == b'[' && self.list == List::Awaited => {
+                self.list = List::Begun;
                 Expect::FirstRecord
             }
-            (Expect::Value { is_list: true }, _) => return Err(ListError::Shape),
-            (Expect::Value { is_list: false }, _) => self.begin(byte, Inside::Other)?,
-            (Expect::FirstRecord | Expect::AfterRecord, b']') => Expect::AfterValue,
-            (Expect::FirstRecord | Expect::Record, _) => self.begin(byte, Inside::Record)?,
-            (Expect::AfterRecord, b',') => Expect::Record,
-            (Expect::AfterValue, b',') => Expect::Key,
-            _ => return Err(ListError::Syntax),
+            Expect::Value { is_list: true } => return Err(ListError::Shape),
+            Expect::Value { is_list: false } => self.begin(byte, Inside::Other)?,
+            Expect::FirstRecord | Expect::AfterRecord if byte == b']' => Expect::AfterValue,
+            Expect::FirstRecord | Expect::Record => self.begin(byte, Inside::Record)?,
+            Expect::AfterRecord if byte == b',' => Expect::Record,
+            Expect::AfterValue if byte == b',' => Expect::Key,
+            Expect::AfterValue if byte == b'}' => Expect::End,
+            Expect::FirstKey
+            | Expect::Key
+            | Expect::Colon { .. }
+            | Expect::AfterRecord
+            | Expect::AfterValue
+            // What is inside a value never comes here.
+            | Expect::Inside { .. }
+            | Expect::End => return Err(ListError::Syntax),
         };
         Ok(())
     }
@@ -155,24 +182,26 @@ impl ListSplitter {
     fn begin(&mut self, byte: u8, what: Inside) -> Result<Expect, ListError> {
         let scan = Scan::begin(byte).ok_or(ListError::Syntax)?;
         self.value.clear();
-        self.too_large = false;
         self.hold(byte);
         Ok(Expect::Inside { scan, what })
     }
 
     fn hold(&mut self, byte: u8) {
-        if self.value.len() < self.cap {
+        if !self.is_too_large() {
             self.value.push(byte);
-        } else {
-            self.too_large = true;
         }
+    }
+
+    /// Whether the value is over the cap.
+    fn is_too_large(&self) -> bool {
+        self.value.len() > self.cap
     }
 
     fn value_ended(&mut self, what: Inside, found: &mut impl FnMut(Option<&str>)) -> Result<(), ListError> {
         self.expect = match what {
             Inside::Record => {
                 match std::str::from_utf8(&self.value) {
-                    Ok(text) if !self.too_large => {
+                    Ok(text) if !self.is_too_large() => {
                         serde_json::from_str::<&RawValue>(text).map_err(|_| ListError::Syntax)?;
                         found(Some(text));
                     }
@@ -180,7 +209,7 @@ impl ListSplitter {
                 }
                 Expect::AfterRecord
             }
-            Inside::Key | Inside::Other if self.too_large => return Err(ListError::TooLarge),
+            Inside::Key | Inside::Other if self.is_too_large() => return Err(ListError::TooLarge),
             Inside::Key => {
                 let key: String = serde_json::from_slice(&self.value).map_err(|_| ListError::Syntax)?;
                 Expect::Colon { is_list: key == self.key }
@@ -199,8 +228,18 @@ impl ListSplitter {
 struct Scan {
     /// How many objects and arrays are open.
     depth: u64,
-    in_string: bool,
-    escaped: bool,
+    place: Place,
+}
+
+/// Where in a value the next byte stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Outside of every string: between things, or in a number or a word.
+    Open,
+    /// In a string.
+    String,
+    /// In a string, behind a `\`.
+    Escaped,
 }
 
 /// Where a byte lies.
@@ -217,44 +256,40 @@ enum Step {
 impl Scan {
     /// Begins a value; `None` when no value begins so.
     fn begin(byte: u8) -> Option<Self> {
-        let scan = Self { depth: 0, in_string: false, escaped: false };
-        match byte {
-            b'"' => Some(Self { in_string: true, ..scan }),
-            b'{' | b'[' => Some(Self { depth: 1, ..scan }),
-            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => Some(scan),
-            _ => None,
-        }
+        let (depth, place) = match byte {
+            b'"' => (0, Place::String),
+            b'{' | b'[' => (1, Place::Open),
+            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => (0, Place::Open),
+            _ => return None,
+        };
+        Some(Self { depth, place })
     }
 
     fn step(&mut self, byte: u8) -> Step {
-        if self.in_string {
-            match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' => self.escaped = true,
-                b'"' => {
-                    self.in_string = false;
-                    if self.depth == 0 {
-                        return Step::Last;
-                    }
+        match (self.place, byte) {
+            (Place::Escaped, _) => self.place = Place::String,
+            (Place::String, b'\\') => self.place = Place::Escaped,
+            (Place::String, b'"') => {
+                self.place = Place::Open;
+                if self.depth == 0 {
+                    return Step::Last;
                 }
-                _ => {}
             }
-            return Step::Inside;
+            (Place::String, _) => {}
+            // A number or a word, which only what follows it ends.
+            (Place::Open, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') if self.depth == 0 => return Step::After,
+            (Place::Open, _) if self.depth == 0 => {}
+            (Place::Open, b'"') => self.place = Place::String,
+            (Place::Open, b'{' | b'[') => self.depth = self.depth.saturating_add(1),
+            (Place::Open, b'}' | b']') => {
+                self.depth -= 1;
+                if self.depth == 0 {
+                    return Step::Last;
+                }
+            }
+            (Place::Open, _) => {}
         }
-        if self.depth == 0 {
-            return if matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') {
-                Step::After
-            } else {
-                Step::Inside
-            };
-        }
-        match byte {
-            b'"' => self.in_string = true,
-            b'{' | b'[' => self.depth = self.depth.saturating_add(1),
-            b'}' | b']' => self.depth -= 1,
-            _ => {}
-        }
-        if self.depth == 0 { Step::Last } else { Step::Inside }
+        Step::Inside
     }
 }
 

@@ -24,6 +24,14 @@ use tokio_util::sync::CancellationToken;
 /// Longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// So much time passes at once, for everything in this process: what a bound does is seen without waiting for it, and when
+/// it runs out is the test's to say and not the machine's speed.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
 /// How one call ended, and what came of it.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -141,6 +149,14 @@ impl Client {
 
     pub(crate) async fn next(&mut self) -> FromProxy {
         self.reader.next_message().await.unwrap().expect("the proxy ended the session")
+    }
+
+    /// The error of a call that ends without a beginning.
+    pub(crate) async fn next_failure(&mut self, of: CallId) -> CallError {
+        let FromProxy { id, part } = self.next().await;
+        let Part::Failed(error) = part else { panic!("no failure: {part:?}") };
+        assert_eq!(id, of);
+        error
     }
 
     /// Makes `calls` at the same time and waits until all have ended.

@@ -1,5 +1,6 @@
 //! Servers that fail, each in its way.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,15 +8,17 @@ use protocol::answer::{Part, ServerContact};
 use protocol::{ErrorKind, FromProxy, Retry, Scope, Stage};
 use proxy_vm::config;
 use proxy_vm::journalist_api::Limits;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::sync::Notify;
 
-use crate::client::{Client, LONG, get_sources, get_users};
+use crate::client::{Client, LONG, get_sources, get_users, pass};
 use crate::fixtures::any_list;
 use crate::server::{Act, Server, answer, ok};
 
-/// Short enough to wait for. What is asserted is which bound ran out, not when.
-const SHORT: Duration = Duration::from_millis(200);
+/// The longest that a server was seen to take for the head of an answer, and a little more.
+const SLOW: Duration = Duration::from_secs(100);
+/// More than any bound but a call's deadline.
+const VERY_LONG: Duration = Duration::from_secs(3600);
 
 async fn failing(act: Act) -> (protocol::CallError, ServerContact) {
     let server = Server::new(move |_| act.clone()).await;
@@ -72,8 +75,11 @@ async fn an_end_before_the_answer_is_told_from_nonsense() {
 async fn n6_a_silent_server_times_out_at_the_first_byte() {
     let server = Server::new(|_| Act::SendAndHang(Vec::new())).await;
     let mut client = Client::to(Scope::Metadata, server.address).await;
-    let error = client.call_within(get_sources(), SHORT).await.failure();
-    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::FirstByte));
+    let call = client.start(get_sources(), LONG).await;
+    server.until_seen(1).await;
+    pass(LONG).await;
+    let error = client.next_failure(call).await;
+    assert_eq!((error.kind, error.stage, error.detail), (ErrorKind::Timeout, Stage::FirstByte, None));
     let contact = client.contact().await;
     assert!(
         matches!(contact, ServerContact::Failed { kind: ErrorKind::Timeout, stage: Stage::FirstByte, .. }),
@@ -90,9 +96,34 @@ async fn n6_a_server_that_falls_silent_times_out_at_the_first_byte() {
     .await;
     let mut client = Client::to(Scope::Metadata, server.address).await;
     client.call(get_users()).await.listed();
-    let error = client.call_within(get_sources(), SHORT).await.failure();
+    let call = client.start(get_sources(), LONG).await;
+    server.until_seen(2).await;
+    pass(LONG).await;
+    let error = client.next_failure(call).await;
     assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::FirstByte));
     assert_eq!(server.connections(), 1);
+}
+
+/// A circuit that has died: without a bound of its own the call would wait for all of its deadline.
+#[tokio::test]
+async fn n6_a_silent_server_is_given_up_long_before_a_long_deadline() {
+    let server = Server::new(|_| Act::SendAndHang(Vec::new())).await;
+    let origin = format!("http://{}", server.address);
+    let settings = [(config::ORIGIN, origin.as_str()), (config::TOR, "off")];
+    // Short enough to wait for. What is asserted is which bound runs out, not when.
+    let limits = Limits { first_byte: Duration::from_millis(50), ..Limits::default() };
+    let mut client = Client::with(Scope::Metadata, &settings, limits).await;
+    let error = client.call_within(get_sources(), LONG).await.failure();
+    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::FirstByte));
+    assert_eq!(error.detail.unwrap().as_str(), "the server did not answer");
+    let contact = client.contact().await;
+    assert!(matches!(contact, ServerContact::Failed { kind: ErrorKind::Timeout, stage: Stage::FirstByte, .. }));
+}
+
+#[test]
+fn the_bounds_nest() {
+    let limits = Limits::default();
+    assert!(limits.connect < limits.first_byte && SLOW < limits.first_byte);
 }
 
 #[tokio::test]
@@ -102,20 +133,21 @@ async fn n6_a_body_that_stops_times_out_in_the_body() {
     let origin = format!("http://{}", server.address);
     let settings = [(config::ORIGIN, origin.as_str()), (config::TOR, "off")];
 
-    let limits = Limits { idle: SHORT, ..Limits::default() };
-    let outcome = Client::with(Scope::Metadata, &settings, limits).await.call_within(get_sources(), LONG).await;
-    assert!(outcome.begun);
-    let error = outcome.failure();
-    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::Body));
-    assert!(error.detail.is_some());
-
-    let mut client = Client::with(Scope::Metadata, &settings, Limits::default()).await;
-    let error = client.call_within(get_sources(), SHORT).await.failure();
-    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::Body));
+    // The bound for pauses runs out, and then the call's own deadline.
+    let limits = Limits::default();
+    for (deadline, passes, told) in [(VERY_LONG, limits.idle, true), (limits.idle / 3, limits.idle / 2, false)] {
+        let mut client = Client::with(Scope::Metadata, &settings, limits).await;
+        let call = client.start(get_sources(), deadline).await;
+        assert_eq!(client.next().await, FromProxy { id: call, part: Part::Begin });
+        pass(passes).await;
+        let error = client.next_failure(call).await;
+        assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::Body));
+        assert_eq!(error.detail.is_some(), told);
+    }
 }
 
-/// S3: only the call's own deadline bounds the wait for the first byte. One call runs into the bound for pauses while the
-/// other waits for its first byte, which comes only afterwards.
+/// S3: an answer that begins after 90 s is taken. One call runs into the bound for pauses while the other waits for its
+/// first byte, which comes only afterwards.
 #[tokio::test]
 async fn s3_a_slow_first_byte_is_waited_for_beyond_every_smaller_bound() {
     let slow = Arc::new(Notify::new());
@@ -132,29 +164,40 @@ async fn s3_a_slow_first_byte_is_waited_for_beyond_every_smaller_bound() {
     })
     .await;
     let origin = format!("http://{}", server.address);
-    let limits = Limits { connect: SHORT, idle: SHORT, ..Limits::default() };
     let settings = [(config::ORIGIN, origin.as_str()), (config::TOR, "off")];
-    let mut client = Client::with(Scope::Metadata, &settings, limits).await;
+    let mut client = Client::with(Scope::Metadata, &settings, Limits::default()).await;
 
-    let waiting = client.start(get_sources(), LONG).await;
-    let paused = client.start(get_users(), LONG).await;
+    let waiting = client.start(get_sources(), VERY_LONG).await;
+    let paused = client.start(get_users(), VERY_LONG).await;
+    server.until_seen(2).await;
     assert_eq!(client.next().await, FromProxy { id: paused, part: Part::Begin });
-    let FromProxy { id, part: Part::Failed(error) } = client.next().await else { panic!("not failed") };
-    assert_eq!((id, error.kind, error.stage), (paused, ErrorKind::Timeout, Stage::Body));
+    pass(SLOW).await;
+    let error = client.next_failure(paused).await;
+    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::Body));
     release.notify_one();
     assert_eq!(client.next().await, FromProxy { id: waiting, part: Part::Begin });
     assert!(matches!(client.next().await.part, Part::Items(_)));
     assert_eq!(client.next().await, FromProxy { id: waiting, part: Part::End { count: 2 } });
 }
 
-/// An address where nobody listens.
-pub(crate) async fn nobody() -> std::net::SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// An address where nobody listens: the port is taken for as long as this lives, so nobody else can come to listen there.
+pub(crate) struct Nobody {
+    pub(crate) address: SocketAddr,
+    _bound: TcpSocket,
+}
+
+impl Nobody {
+    pub(crate) fn new() -> Self {
+        let bound = TcpSocket::new_v4().unwrap();
+        bound.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        Self { address: bound.local_addr().unwrap(), _bound: bound }
+    }
 }
 
 #[tokio::test]
 async fn n6_without_tor_a_refused_connection_is_unreachable() {
-    let mut client = Client::to(Scope::Metadata, nobody().await).await;
+    let nobody = Nobody::new();
+    let mut client = Client::to(Scope::Metadata, nobody.address).await;
     assert_eq!(client.contact().await, ServerContact::NoneYet);
     let error = client.call(get_sources()).await.failure();
     assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Connect));

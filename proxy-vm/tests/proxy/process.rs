@@ -63,12 +63,14 @@ async fn a_session_runs_and_ends_with_its_input() {
 async fn missing_and_invalid_settings_reach_the_client() {
     let missing: &[(&str, &str)] = &[];
     let invalid: &[(&str, &str)] = &[("SD_PROXY_ORIGIN", "http://secretname.onion/path")];
+    let onion: &[(&str, &str)] = &[("SD_PROXY_ORIGIN", "http://secretname.onion"), ("SD_PROXY_TOR", "off")];
     let log = tempfile::tempdir().unwrap();
     let directory: &[(&str, &str)] =
         &[("SD_PROXY_ORIGIN", "http://secretname.onion"), ("SD_PROXY_LOG_FILE", log.path().to_str().unwrap())];
     for (settings, refusal) in [
         (missing, Refusal::SettingMissing(SettingName::try_new("SD_PROXY_ORIGIN").unwrap())),
         (invalid, Refusal::SettingInvalid(SettingName::try_new("SD_PROXY_ORIGIN").unwrap())),
+        (onion, Refusal::SettingInvalid(SettingName::try_new("SD_PROXY_TOR").unwrap())),
         (directory, Refusal::SettingInvalid(SettingName::try_new("SD_PROXY_LOG_FILE").unwrap())),
     ] {
         let (mut client, child) = start(settings);

@@ -3,11 +3,12 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -50,7 +51,7 @@ type Handler = dyn Fn(Seen) -> Pin<Box<dyn Future<Output = Act> + Send>> + Send 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: watch::Receiver<Vec<Seen>>,
     _tasks: JoinSet<()>,
 }
 
@@ -89,16 +90,17 @@ impl Server {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (connections, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (noting, seen) = watch::channel(Vec::new());
         let mut tasks = JoinSet::new();
         tasks.spawn({
-            let (connections, seen, act) = (Arc::clone(&connections), Arc::clone(&seen), Arc::new(act) as Arc<Handler>);
+            let (connections, act) = (Arc::clone(&connections), Arc::new(act) as Arc<Handler>);
             async move {
                 let mut serving = JoinSet::new();
                 loop {
                     let (stream, _) = listener.accept().await.unwrap();
                     let connection = connections.fetch_add(1, Ordering::SeqCst) + 1;
-                    let (tls, seen, act) = (tls.clone(), Arc::clone(&seen), Arc::clone(&act));
+                    let (tls, seen, act) = (tls.clone(), noting.clone(), Arc::clone(&act));
                     serving.spawn(async move {
                         match tls {
                             None => speak(stream, connection, seen, act).await,
@@ -126,18 +128,23 @@ impl Server {
     }
 
     pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+        self.seen.borrow().clone()
+    }
+
+    /// Waits until so many requests have come.
+    pub(crate) async fn until_seen(&self, requests: usize) {
+        self.seen.clone().wait_for(|seen| seen.len() >= requests).await.unwrap();
     }
 }
 
 /// Serves one connection.
-async fn speak<S>(mut stream: S, connection: usize, seen: Arc<Mutex<Vec<Seen>>>, act: Arc<Handler>)
+async fn speak<S>(mut stream: S, connection: usize, seen: watch::Sender<Vec<Seen>>, act: Arc<Handler>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     while let Some(mut request) = read_request(&mut stream).await {
         request.connection = connection;
-        seen.lock().unwrap().push(request.clone());
+        seen.send_modify(|seen| seen.push(request.clone()));
         // The client may be gone: that is for the test to judge.
         match act(request).await {
             Act::Send(bytes) => {

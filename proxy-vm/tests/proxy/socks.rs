@@ -1,20 +1,22 @@
 //! The way through Tor.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::{CallError, ErrorKind, Scope, Stage};
+use protocol::answer::Part;
+use protocol::{CallError, ErrorKind, FromProxy, Scope, Stage, ToProxy};
 use proxy_vm::config;
 use proxy_vm::journalist_api::Limits;
+use tokio::sync::Notify;
 
-use crate::client::{Client, LONG, get_sources};
-use crate::failures::nobody;
+use crate::client::{Client, LONG, get_sources, get_users, pass};
+use crate::failures::Nobody;
 use crate::fixtures::any_list;
 use crate::server::{Act, Server, ok};
 use crate::socks_stub::{Destination, SocksStub, Way};
 
 const ONION: &str = "madeupmadeupmadeupmadeupmadeupmadeupmadeupmadeupmadeupma.onion";
-const SHORT: Duration = Duration::from_millis(200);
 
 async fn through(socks: SocketAddr, origin: &str, limits: Limits) -> Client {
     Client::with(Scope::Metadata, &[(config::ORIGIN, origin), (config::SOCKS, &socks.to_string())], limits).await
@@ -44,7 +46,8 @@ async fn names_are_left_to_the_socks_server() {
 
 #[tokio::test]
 async fn n6_no_socks_server_is_told_from_no_way() {
-    let error = failure(nobody().await).await;
+    let nobody = Nobody::new();
+    let error = failure(nobody.address).await;
     assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Socks));
     let error = failure(SocksStub::new(Way::HangUp).await.address).await;
     assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Socks));
@@ -58,14 +61,30 @@ async fn n6_no_socks_server_is_told_from_no_way() {
 
 #[tokio::test]
 async fn n6_a_way_that_takes_too_long_times_out_while_connecting() {
-    let socks = SocksStub::new(Way::Hang).await;
-    let origin = format!("http://{ONION}");
-    let mut bounded = through(socks.address, &origin, Limits { connect: SHORT, ..Limits::default() }).await;
-    let error = bounded.call_within(get_sources(), LONG).await.failure();
-    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::Connect));
+    let limits = Limits::default();
+    // The bound for connecting runs out, and then the call's own deadline.
+    for (deadline, passes, told) in [(LONG, limits.connect, true), (limits.connect / 3, limits.connect / 2, false)] {
+        let socks = SocksStub::new(Way::Hang).await;
+        let mut client = through(socks.address, &format!("http://{ONION}"), limits).await;
+        let call = client.start(get_sources(), deadline).await;
+        socks.until_asked(1).await;
+        pass(passes).await;
+        let error = client.next_failure(call).await;
+        assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::Connect));
+        assert_eq!(error.detail.is_some(), told);
+    }
+}
 
-    let mut hurried = through(socks.address, &origin, Limits::default()).await;
-    let error = hurried.call_within(get_sources(), SHORT).await.failure();
+/// The bound for the first byte is not one for connecting, and begins only afterwards.
+#[tokio::test]
+async fn n6_connecting_does_not_count_as_waiting_for_the_first_byte() {
+    let socks = SocksStub::new(Way::Hang).await;
+    let limits = Limits { first_byte: Duration::from_secs(1), ..Limits::default() };
+    let mut client = through(socks.address, &format!("http://{ONION}"), limits).await;
+    let call = client.start(get_sources(), LONG).await;
+    socks.until_asked(1).await;
+    pass(limits.connect).await;
+    let error = client.next_failure(call).await;
     assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::Connect));
 }
 
@@ -74,6 +93,44 @@ async fn n6_beyond_the_socks_server_the_stages_are_the_servers() {
     let server = Server::new(|_| Act::SendAndHang(Vec::new())).await;
     let socks = SocksStub::new(Way::Relay(server.address)).await;
     let mut client = through(socks.address, &format!("http://{ONION}"), Limits::default()).await;
-    let error = client.call_within(get_sources(), SHORT).await.failure();
+    let call = client.start(get_sources(), LONG).await;
+    server.until_seen(1).await;
+    pass(LONG).await;
+    let error = client.next_failure(call).await;
     assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::FirstByte));
+}
+
+/// A request that waited for a new connection and got another one that became free is no longer before the server, though
+/// its own connection is still being made.
+#[tokio::test]
+async fn n6_a_request_on_a_connection_that_became_free_may_have_been_seen() {
+    let release = Arc::new(Notify::new());
+    let server = Server::asynchronous({
+        let release = Arc::clone(&release);
+        move |seen| {
+            let release = Arc::clone(&release);
+            Box::pin(async move {
+                if seen.path().ends_with("/users") {
+                    release.notified().await;
+                    return Act::Send(ok(&any_list(seen.path())));
+                }
+                Act::SendAndHang(Vec::new())
+            })
+        }
+    })
+    .await;
+    let socks = SocksStub::in_turn(vec![Way::Relay(server.address), Way::Hang]).await;
+    let mut client = through(socks.address, &format!("http://{ONION}"), Limits::default()).await;
+    let users = client.start(get_users(), LONG).await;
+    server.until_seen(1).await;
+    // There is no free connection, and the way to a second one hangs.
+    let sources = client.start(get_sources(), LONG).await;
+    socks.until_asked(2).await;
+    release.notify_one();
+    while !matches!(client.next().await, FromProxy { id, part: Part::End { .. } } if id == users) {}
+    server.until_seen(2).await;
+    assert_eq!(server.connections(), 1);
+    client.send(&ToProxy::Cancel(sources)).await;
+    let error = client.next_failure(sources).await;
+    assert_eq!((error.kind, error.stage), (ErrorKind::Cancelled, Stage::FirstByte));
 }

@@ -1,10 +1,10 @@
 //! A SOCKS 5 server (RFC 1928) that does what a test says.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// What the stub does with a request to connect.
@@ -29,22 +29,27 @@ pub(crate) enum Destination {
 
 pub(crate) struct SocksStub {
     pub(crate) address: SocketAddr,
-    asked: Arc<Mutex<Vec<Destination>>>,
+    asked: watch::Receiver<Vec<Destination>>,
     _tasks: JoinSet<()>,
 }
 
 impl SocksStub {
     pub(crate) async fn new(way: Way) -> Self {
+        Self::in_turn(vec![way]).await
+    }
+
+    /// Does with the first connection what the first of `ways` says, and so on, and with all others what the last says.
+    pub(crate) async fn in_turn(ways: Vec<Way>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (seen, asked) = watch::channel(Vec::new());
         let mut tasks = JoinSet::new();
-        let seen = Arc::clone(&asked);
         tasks.spawn(async move {
             let mut serving = JoinSet::new();
-            loop {
+            for connection in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
-                let seen = Arc::clone(&seen);
+                let way = *ways.get(connection).or(ways.last()).unwrap();
+                let seen = seen.clone();
                 serving.spawn(async move {
                     // A client that goes away is for the test to notice.
                     let _gone = speak(stream, way, &seen).await;
@@ -55,11 +60,16 @@ impl SocksStub {
     }
 
     pub(crate) fn asked(&self) -> Vec<Destination> {
-        self.asked.lock().unwrap().clone()
+        self.asked.borrow().clone()
+    }
+
+    /// Waits until so many have said where they want to go.
+    pub(crate) async fn until_asked(&self, times: usize) {
+        self.asked.clone().wait_for(|asked| asked.len() >= times).await.unwrap();
     }
 }
 
-async fn speak(mut stream: TcpStream, way: Way, asked: &Mutex<Vec<Destination>>) -> std::io::Result<()> {
+async fn speak(mut stream: TcpStream, way: Way, asked: &watch::Sender<Vec<Destination>>) -> std::io::Result<()> {
     let mut greeting = [0; 2];
     stream.read_exact(&mut greeting).await?;
     let mut methods = vec![0; usize::from(greeting[1])];
@@ -76,7 +86,7 @@ async fn speak(mut stream: TcpStream, way: Way, asked: &Mutex<Vec<Destination>>)
         stream.read_exact(&mut address).await?;
         Destination::Address(address, stream.read_u16().await?)
     };
-    asked.lock().unwrap().push(destination);
+    asked.send_modify(|asked| asked.push(destination));
     match way {
         Way::Relay(to) => {
             stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
