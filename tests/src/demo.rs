@@ -1,5 +1,6 @@
 //! The main job in front of somebody's eyes: the real programs, step by step.
 
+use std::fmt;
 use std::io::{self, Write as _};
 
 use nix::sys::signal::Signal;
@@ -8,13 +9,17 @@ use tokio::time::{Duration, Instant};
 
 use crate::environment::{CLIENT_VM, Environment, EnvironmentError, EnvironmentOptions, ONION, ONION_PORT, PROXY_VM};
 use crate::generator::MARLOW;
+use crate::processes;
 use crate::programs::{BuildError, Programs};
 use crate::server::{Command, ControlError, KeyChoice, Outcome, RequestLog, SourceState, WorldError};
+use crate::trace;
 
 /// What the new source calls itself.
 const NEW_SOURCE: &str = "unforeseen lighthouse";
 /// How many items the generated sources have.
 const ITEMS: u32 = 4;
+/// How long calls and processes may take to go when the daemon has ended: a bound for what stays, not a measure.
+const END_BOUND: Duration = Duration::from_secs(10);
 
 /// A step of the demo failed.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +75,7 @@ async fn play(show: &mut Show, sources: u32) -> Result<(), DemoError> {
     show.step("build", Mark::Ok, &command)?;
 
     let mut environment = Environment::start(programs, EnvironmentOptions::with_sources(sources, ITEMS)?).await?;
+    trace::start(environment.directory())?;
     environment.start_daemon().await?;
     let detail = format!(
         "{CLIENT_VM} and {PROXY_VM} under the shipped qrexec policy, a server with {sources} sources behind a SOCKS server"
@@ -86,13 +92,49 @@ async fn play(show: &mut Show, sources: u32) -> Result<(), DemoError> {
     let played = with_environment(show, &environment, u64::from(sources)).await;
     // Whatever happened, nothing may stay behind.
     let code = environment.stop_daemon(Signal::SIGTERM).await?;
-    let open = environment.broker().counts().open;
-    environment.stop().await?;
+    let left = Left::of(environment).await?;
     played?;
-    if code != Some(0) || open != 0 {
-        return Err(wrong(format!("the daemon ended with {code:?} and left {open} qrexec calls open")));
+    if code != Some(0) || !left.is_nothing() {
+        return Err(wrong(format!("the daemon ended with {code:?} and left {left}")));
     }
     show.step("end", Mark::Ok, "daemon ended cleanly, no call and no process left")
+}
+
+/// What the work left behind, which must be nothing.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    /// qrexec calls that are open, though the daemon has ended.
+    calls: u64,
+    /// Processes of either VM that still ran when their calls had ended.
+    of_vms: Vec<u32>,
+    /// Children of this process that are there when the environment is not any more.
+    children: Vec<u32>,
+}
+
+impl Left {
+    /// Looks at an environment whose daemon has ended, and ends it. What goes on its own has [`END_BOUND`] to go.
+    async fn of(environment: Environment) -> Result<Self, DemoError> {
+        let ended = environment.broker().until(|counts| counts.open == 0);
+        // What is open after that is told below.
+        let _in_time = tokio::time::timeout(END_BOUND, ended).await;
+        let calls = environment.broker().counts().open;
+        let directory = environment.directory().to_owned();
+        let of_vms = processes::until_none(END_BOUND, || processes::with_directory(&directory)).await?;
+        environment.stop().await?;
+        let children = processes::until_none(END_BOUND, || processes::children(std::process::id())).await?;
+        Ok(Self { calls, of_vms, children })
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.calls == 0 && self.of_vms.is_empty() && self.children.is_empty()
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { calls, of_vms, children } = self;
+        write!(f, "{calls} qrexec calls open, processes of the VMs: {of_vms:?}, children of the demo: {children:?}")
+    }
 }
 
 async fn with_environment(show: &mut Show, environment: &Environment, sources: u64) -> Result<(), DemoError> {

@@ -61,6 +61,9 @@ pub struct EnvironmentOptions {
     pub system: System,
     /// How the stand-in for qrexec behaves.
     pub qrexec: Conditions,
+    /// dom0's policy files beside the shipped one, as names and texts. Of all rules that match the first decides, in the
+    /// order of the files' names.
+    pub policy: Vec<(String, String)>,
 }
 
 impl EnvironmentOptions {
@@ -75,6 +78,7 @@ impl EnvironmentOptions {
             proxy_settings: BTreeMap::new(),
             system: System::workstation(),
             qrexec: Conditions::default(),
+            policy: Vec::new(),
         })
     }
 }
@@ -213,7 +217,8 @@ impl Environment {
             environment: settings,
             ..Installation::default()
         };
-        let policy = load_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../qubes-rpc/dom0"))?;
+        let mut policy = load_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../qubes-rpc/dom0"))?;
+        policy.extend(options.policy);
         let broker = Broker::start(BrokerOptions {
             installed: BTreeMap::from([(QubeName::try_new(PROXY_VM)?, installed)]),
             grace: GRACE,

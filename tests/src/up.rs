@@ -8,6 +8,7 @@ use crate::demo::DemoError;
 use crate::environment::{Environment, EnvironmentOptions, ONION, PROXY_VM};
 use crate::programs::Programs;
 use crate::server::ServerOptions;
+use crate::trace;
 
 /// How many items the generated sources have.
 const ITEMS: u32 = 4;
@@ -25,6 +26,7 @@ pub async fn run(sources: u32) -> Result<(), DemoError> {
     let mut options = EnvironmentOptions::with_sources(sources, ITEMS)?;
     options.server.control_listener = Some(ServerOptions::LOOPBACK);
     let mut environment = Environment::start(programs, options).await?;
+    trace::start(environment.directory())?;
     environment.start_daemon().await?;
     print_help(&environment)?;
     tokio::select! {

@@ -1,9 +1,10 @@
 //! The daemon's life, and what commands say without one.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,7 +12,11 @@ use serde_json::Value;
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::MARLOW;
 use staging::programs::Programs;
+use staging::server::{Fault, FaultAct, Matching};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+/// A bound for what hangs, not a measure.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn options() -> EnvironmentOptions {
     EnvironmentOptions::with_sources(2, 2).unwrap()
@@ -49,6 +54,21 @@ async fn start_brings_up_a_daemon_that_outlives_the_command() {
     kill(Pid::from_raw(daemon), Signal::SIGTERM).unwrap();
     until_gone(daemon).await;
     assert_eq!(environment.run(["status"], "").await.unwrap().code, Some(3));
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_that_start_a_daemon_at_the_same_time_all_reach_the_one() {
+    let environment = without_daemon().await;
+    let status = || environment.json(&["status", "--start"], "");
+    let (first, second, third, fourth) = tokio::join!(status(), status(), status(), status());
+    let first = first.unwrap();
+    for other in [second, third, fourth] {
+        assert_eq!(other.unwrap()["started"], first["started"], "it is the same daemon");
+    }
+    let daemon = holder_of(&environment.home().join("lock"));
+    kill(Pid::from_raw(daemon), Signal::SIGTERM).unwrap();
+    until_gone(daemon).await;
     environment.stop().await.unwrap();
 }
 
@@ -147,6 +167,89 @@ async fn sigterm_ends_the_session_the_calls_and_the_socket() {
     assert_eq!(environment.server().control().count("POST", "/api/v1/logout"), 1);
     assert_eq!(environment.broker().counts().open, 0);
     assert!(!environment.control_socket().exists());
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_socket_is_never_removed() {
+    let environment = without_daemon().await;
+    let precious = environment.directory().join("precious");
+    std::fs::write(&precious, "kept").unwrap();
+    let arguments = ["daemon", "--socket", precious.to_str().unwrap()];
+    let output = tokio::time::timeout(DEADLINE, environment.run(arguments, "")).await;
+    let output = output.expect("it listens").unwrap();
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stderr.contains("no socket"), "{output:?}");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "kept");
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_ends_leaves_anothers_socket_in_its_place() {
+    let mut environment = Environment::with_daemon(options()).await.unwrap();
+    let socket = environment.control_socket();
+    std::fs::remove_file(&socket).unwrap();
+    let _others = tokio::net::UnixListener::bind(&socket).unwrap();
+    assert_eq!(environment.stop_daemon(Signal::SIGTERM).await.unwrap(), Some(0));
+    assert!(socket.exists());
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_was_started_to_outlive_its_terminal_does() {
+    let environment = without_daemon().await;
+    let mut daemon = tokio::process::Command::new("/bin/sh")
+        .args(["-c", "trap '' HUP; exec \"$@\"", "nohup"])
+        .arg(environment.splitdrop_program())
+        .arg("daemon")
+        .env_clear()
+        .envs(environment.variables())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
+    assert!(lines.next_line().await.unwrap().unwrap().starts_with("listening on"));
+    let pid = Pid::from_raw(i32::try_from(daemon.id().unwrap()).unwrap());
+    kill(pid, Signal::SIGHUP).unwrap();
+    // Were it not ignored, a daemon that hears of it first would take no more commands.
+    for _ in 0..3 {
+        environment.json(&["status"], "").await.unwrap();
+    }
+    kill(pid, Signal::SIGTERM).unwrap();
+    assert!(daemon.wait().await.unwrap().success());
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_during_a_login_hears_what_goes_on() {
+    let environment = Environment::with_daemon(options()).await.unwrap();
+    let control = environment.server().control();
+    control.add_fault(Fault::new(Matching::path("/api/v1/token"), FaultAct::Hang)).unwrap();
+    let credentials = environment.credentials(&MARLOW);
+    let first = environment.run(["login", "--credentials-stdin"], &credentials);
+    let second = async {
+        control.wait_for_log(|log| log.count("POST", "/api/v1/token") == 1).await;
+        let second = environment.run(["login", "--credentials-stdin"], &credentials).await.unwrap();
+        environment.json(&["logout"], "").await.unwrap();
+        second
+    };
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!((first.unwrap().code, second.code), (Some(1), Some(5)), "{second:?}");
+    assert!(second.stderr.contains("a login is under way"), "{second:?}");
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_configuration_is_told_in_one_line() {
+    let environment = without_daemon().await;
+    let config = environment.directory().join("config.toml");
+    std::fs::write(&config, "# Ours.\nproxy_wm = \"sd-proxy\"\n").unwrap();
+    let output = environment.splitdrop(["status"]).env("SPLITDROP_CONFIG", &config).output().await.unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
+    assert!(told.contains("line 2: ") && told.contains("proxy_wm") && !told.contains("\\u{"), "{told}");
     environment.stop().await.unwrap();
 }
 

@@ -31,17 +31,6 @@ pub(super) fn usage(pid: u32) -> io::Result<Usage> {
     })
 }
 
-/// The children of a process.
-pub(super) fn children(pid: u32) -> io::Result<Vec<u32>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread may have ended in between.
-        let list = std::fs::read_to_string(entry?.path().join("children")).unwrap_or_default();
-        found.extend(list.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
-    }
-    Ok(found)
-}
-
 fn labelled(text: &str, label: &str) -> u64 {
     text.lines()
         .find_map(|line| line.strip_prefix(label))
@@ -57,14 +46,5 @@ mod tests {
     fn this_process_has_figures() {
         let usage = usage(std::process::id()).unwrap();
         assert!(usage.peak_kib > 1_000 && usage.bytes_read > 0, "{usage:?}");
-    }
-
-    #[test]
-    fn a_child_is_found() {
-        let mut child = std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let found = children(std::process::id()).unwrap();
-        drop(child.stdin.take());
-        child.wait().unwrap();
-        assert!(found.contains(&child.id()), "{found:?}");
     }
 }

@@ -16,6 +16,7 @@ use super::process::{self, Usage};
 use super::{BenchError, print_table};
 use crate::environment::{Environment, EnvironmentOptions, PROXY_VM};
 use crate::generator::{MARLOW, TERNBERG};
+use crate::processes;
 use crate::programs::Programs;
 use crate::qrexec::broker::{Costs, EventKind};
 use crate::socks::Shape;
@@ -145,7 +146,7 @@ async fn ask_directly(environment: &Environment) -> Result<u64, BenchError> {
 /// The process that makes the daemon's metadata call.
 fn caller(environment: &Environment) -> Result<u32, BenchError> {
     let daemon = environment.daemon_pid().ok_or_else(|| BenchError::Missing("the daemon".to_owned()))?;
-    let children = process::children(daemon).map_err(BenchError::Process)?;
+    let children = processes::children(daemon).map_err(BenchError::Process)?;
     children.last().copied().ok_or_else(|| BenchError::Missing("the daemon's call".to_owned()))
 }
 

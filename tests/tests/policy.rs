@@ -1,0 +1,83 @@
+//! What dom0 has to say, with the real programs: a policy that refuses a call, and one that cannot be read.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use serde_json::Value;
+use staging::environment::{Environment, EnvironmentOptions};
+use staging::generator::MARLOW;
+use staging::qrexec::broker::{EventKind, RefusedBy};
+use staging::qrexec::policy::{PolicyError, Refusal};
+
+/// The exit code for a call that dom0 refused.
+const POLICY_REFUSED: i32 = 7;
+
+/// An environment with these rules before the shipped ones, which stand in a file whose name begins with 31.
+async fn ruled_by(text: &str) -> Environment {
+    let mut options = EnvironmentOptions::with_sources(2, 2).unwrap();
+    options.policy.push(("30-newsroom.policy".to_owned(), text.to_owned()));
+    Environment::with_daemon(options).await.unwrap()
+}
+
+/// What dom0 decided last.
+fn last_decision(environment: &Environment) -> EventKind {
+    environment.broker().events().pop().unwrap().kind
+}
+
+/// Tries to sign in, which must be refused before anything has left the client's VM.
+async fn refused_login(environment: &Environment) {
+    let credentials = environment.credentials(&MARLOW);
+    for arguments in [&["login", "--credentials-stdin"][..], &["login", "--credentials-stdin", "--json"]] {
+        let output = environment.run(arguments, &credentials).await.unwrap();
+        assert_eq!(output.code, Some(POLICY_REFUSED), "{output:?}");
+        assert!(output.stderr.contains("sd-proxy") && output.stderr.contains("the code was not used"), "{output:?}");
+        if arguments.contains(&"--json") {
+            let told: Value = serde_json::from_str(&output.stdout).unwrap();
+            assert_eq!((&told["format"], &told["error"]["kind"]), (&1.into(), &"policy_refused".into()));
+        }
+    }
+    assert_eq!(environment.server().control().with_log(|log| (log.total(), log.connections())), (0, 0));
+    assert_eq!((environment.broker().counts().started, environment.broker().counts().refused), (0, 2));
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!(status["session"]["state"], "signed_out");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_the_policy_denies_burns_no_code_and_ends_with_7() {
+    let environment = ruled_by("splitdrop.Proxy +session sd-app sd-proxy deny\n").await;
+    refused_login(&environment).await;
+    let decided = last_decision(&environment);
+    assert!(matches!(decided, EventKind::Refused(RefusedBy::Policy(Refusal::Denied(_)))), "{decided:?}");
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_dom0s_user_would_have_to_allow_and_does_not_ends_with_7() {
+    let environment = ruled_by("splitdrop.Proxy +session sd-app sd-proxy ask\n").await;
+    refused_login(&environment).await;
+    assert_eq!(last_decision(&environment), EventKind::Refused(RefusedBy::NobodyToAsk));
+    environment.stop().await.unwrap();
+}
+
+/// One syntax error in any file, and dom0 refuses every call of the whole system.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_under_a_policy_with_a_syntax_error_ends_with_7() {
+    let environment = ruled_by("# No action.\nsplitdrop.Elsewhere * @anyvm @anyvm\n").await;
+    assert!(matches!(environment.broker().policy_error(), Some(PolicyError::Syntax { .. })));
+    refused_login(&environment).await;
+    let decided = last_decision(&environment);
+    assert!(matches!(decided, EventKind::Refused(RefusedBy::BrokenPolicy(_))), "{decided:?}");
+    environment.stop().await.unwrap();
+}
+
+/// Who may sign in and not read the lists is told so by the refresh, and stays signed in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_that_the_policy_denies_ends_with_7_and_the_session_stays() {
+    let environment = ruled_by("splitdrop.Proxy +metadata sd-app sd-proxy deny\n").await;
+    environment.login(&MARLOW).await.unwrap();
+    let output = environment.run(["refresh"], "").await.unwrap();
+    assert_eq!(output.code, Some(POLICY_REFUSED), "{output:?}");
+    let lists = environment.server().control().requests();
+    assert!(lists.iter().all(|request| request.path == "/api/v1/token"), "{lists:?}");
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!(status["session"]["state"], "signed_in");
+    environment.stop().await.unwrap();
+}
