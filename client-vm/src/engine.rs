@@ -91,7 +91,7 @@ impl Engine {
         let history = store.read(mirror::load_history).await?;
         let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
         let (events, _) = broadcast::channel(KEPT_EVENTS);
-        let handle = EngineHandle::new(sender, events.clone());
+        let handle = EngineHandle::new(sender, &events);
         let engine = Self {
             proxy,
             store,

@@ -75,7 +75,7 @@ async fn requests_during_a_sync_cause_exactly_one_more() {
     let scene = Scene::set().await;
     // One connection for the login; the sync's wait.
     scene.gate.admit(1);
-    let mut events = scene.engine.subscribe();
+    let mut events = scene.engine.subscribe().unwrap();
     scene.login(&MARLOW).await;
     while !matches!(events.recv().await.unwrap(), Event::SyncStarted(_)) {}
 

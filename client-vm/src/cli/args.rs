@@ -11,7 +11,7 @@ Exit codes:
   2    the command line or the configuration is not valid
   3    no daemon runs, or it does not answer
   4    nobody is signed in
-  5    the server did not accept the credentials, or somebody is signed in already
+  5    the server did not accept the credentials, or somebody is signed in or signing in already
   6    no such source, or more than one fits
   7    dom0 refused the call to the proxy, or could not start its VM
   8    the proxy or the server cannot be reached, or did not answer in time

@@ -50,7 +50,7 @@ pub(super) enum CliError {
     NotStarted(String),
     #[error("{username} is signed in already: run `splitdrop logout` first")]
     AlreadySignedIn { username: String },
-    #[error("a login is under way: wait for its end, or give it up with `splitdrop logout`")]
+    #[error("a login is under way already: wait for it, or run `splitdrop logout`")]
     SigningIn,
     #[error("{0}")]
     Credentials(#[from] ValueError),

@@ -75,14 +75,16 @@ impl FrontEnd {
                 () = stop.cancelled() => break,
             }
         }
-        // The engine answers what is under way, if only that it is given up. Watching has no end of its own.
+        // The engine answers what is under way, if only that it is given up. Watching ends with the
+        // engine.
         let last_answers = async { while requests.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_ANSWERS_DEADLINE, last_answers).await;
         Ok(())
     }
 
     async fn answer(self, id: u32, request: Request) {
-        let watch = matches!(request, Request::Watch).then(|| self.engine.subscribe());
+        // Before the status is asked for, so that nothing falls in between.
+        let watch = matches!(request, Request::Watch).then(|| self.engine.subscribe().ok()).flatten();
         let result = self.perform(id, request).await;
         if self.send(&FromDaemon::Done { id, result }).await.is_err() {
             return;

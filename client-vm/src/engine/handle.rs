@@ -34,12 +34,13 @@ pub(super) enum Command {
 #[derive(Debug, Clone)]
 pub struct EngineHandle {
     commands: mpsc::Sender<Command>,
-    events: broadcast::Sender<Event>,
+    /// Weak, so that whoever watches sees the events end with the engine.
+    events: broadcast::WeakSender<Event>,
 }
 
 impl EngineHandle {
-    pub(super) fn new(commands: mpsc::Sender<Command>, events: broadcast::Sender<Event>) -> Self {
-        Self { commands, events }
+    pub(super) fn new(commands: mpsc::Sender<Command>, events: &broadcast::Sender<Event>) -> Self {
+        Self { commands, events: events.downgrade() }
     }
 
     /// How things are.
@@ -79,16 +80,21 @@ impl EngineHandle {
         self.ask(Command::Refresh).await
     }
 
-    /// The events from now on.
-    #[must_use]
-    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.events.subscribe()
+    /// The events from now on, until the engine has ended.
+    ///
+    /// # Errors
+    /// [`Failure`] when it has ended already.
+    pub fn subscribe(&self) -> Result<broadcast::Receiver<Event>, Failure> {
+        self.events.upgrade().map(|events| events.subscribe()).ok_or_else(ending)
     }
 
     async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, Failure> {
-        let ended = |_| failure(FailureKind::Cancelled, "the daemon is ending");
         let (answer, answered) = oneshot::channel();
-        self.commands.send(command(Answer(answer))).await.map_err(|_| ended(()))?;
-        answered.await.map_err(|_| ended(()))?
+        self.commands.send(command(Answer(answer))).await.map_err(|_| ending())?;
+        answered.await.map_err(|_| ending())?
     }
+}
+
+fn ending() -> Failure {
+    failure(FailureKind::Cancelled, "the daemon is ending")
 }

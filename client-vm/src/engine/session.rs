@@ -54,6 +54,18 @@ pub(super) struct OpenSession {
 }
 
 impl OpenSession {
+    #[cfg(test)]
+    pub(super) fn of_nobody() -> Self {
+        Self {
+            token: Token::try_new("token").unwrap(),
+            api_level: ApiLevel::V1,
+            journalist: "00000001-0000-4000-8000-000000000000".parse().unwrap(),
+            username: Username::try_new("nobody").unwrap(),
+            since: Timestamp::MAX,
+            expires: Timestamp::MAX,
+        }
+    }
+
     fn shown(&self) -> Session {
         Session::SignedIn {
             journalist: self.journalist,

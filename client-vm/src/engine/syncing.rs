@@ -182,3 +182,47 @@ fn give_all(waiting: Vec<Answer<SyncReport>>, result: &Result<SyncReport, Failur
         answer.give(result.clone());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use protocol::value::SoftwareVersion;
+    use protocol::{CallError, ErrorKind, Retry, Stage};
+    use qubes_rpc::connection::CallFailure;
+    use qubes_rpc::qrexec::Qrexec;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::engine::session::OpenSession;
+    use crate::proxy::Proxy;
+    use crate::store::Store;
+    use crate::sync::SyncFailure;
+
+    /// Case N3.
+    #[tokio::test]
+    async fn n3_what_a_sync_of_an_old_session_is_told_does_not_end_the_new_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let version = SoftwareVersion::try_new("0.0.0-test").unwrap();
+        let qrexec = Qrexec { program: directory.path().join("no-program") };
+        let proxy = Proxy::new(qrexec, "sd-proxy".parse().unwrap(), version.clone());
+        let (mut engine, handle) = Engine::new(proxy, store, Clock::System, version).await.unwrap();
+        let mut events = handle.subscribe().unwrap();
+        for old in [true, false] {
+            engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));
+            let cancel = CancellationToken::new();
+            if old {
+                cancel.cancel();
+            }
+            let task = engine.tasks.spawn(async { Ended::Done }).id();
+            let start = SyncStart { asked: Timestamp::MAX, started: Timestamp::MAX };
+            engine.running = Some(RunningSync { start, waiting: Vec::new(), cancel, task });
+            let refused = CallError::new(ErrorKind::Unauthorized, Stage::FirstByte, Retry::WhenUserActs);
+            let failure = SyncFailure::Call { call: "get_users", failure: CallFailure::Failed(refused) };
+            engine.sync_ended(SyncEnded { call: None, result: Err(SyncStop::Failed(failure)) }).await;
+            assert_eq!(matches!(engine.session, SessionState::In(_)), old);
+            assert!(matches!(events.recv().await.unwrap(), Event::SyncEnded(_)));
+            let told = events.try_recv().ok();
+            assert_eq!(told, (!old).then_some(Event::SessionEnded(SessionEnd::Expired)));
+        }
+    }
+}
