@@ -3,11 +3,13 @@
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use staging::clock::Clock;
 use staging::generator::{Account, MARLOW, TERNBERG};
+use staging::qrexec::broker::Costs;
 use staging::{bench, demo, netns, probe, up};
 
 /// Splitdrop without Qubes: for trying it and for testing it
@@ -33,11 +35,20 @@ enum Command {
         json: bool,
     },
     /// Start everything, print how to use it, and end it at Ctrl-C
-    #[command(after_help = "Example:\n  splitdrop-staging up --sources 200")]
+    #[command(after_help = "Example:\n  splitdrop-staging up --sources 200 --vm-start 15 --real-calls --delay-ms 300")]
     Up {
         /// How many sources the server has
         #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=20_000))]
         sources: u32,
+        /// Halt the proxy's VM, and let it take so many seconds to start at the first call; 10 to 40 in life
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=600))]
+        vm_start: Option<u64>,
+        /// Let qrexec calls cost what they do on a real system: 14 ms each, 250 MiB a second
+        #[arg(long)]
+        real_calls: bool,
+        /// Let each exchange with the server take so many milliseconds longer; 300 is common over Tor
+        #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+        delay_ms: u64,
     },
     /// Print what `splitdrop login --credentials-stdin` reads, with the code of this moment
     #[command(after_help = "Example:\n  splitdrop-staging credentials | splitdrop login --credentials-stdin")]
@@ -131,7 +142,14 @@ async fn run(command: Command) -> anyhow::Result<()> {
                 _ = interrupted => bail!("interrupted; everything that was started is ended"),
             }
         }
-        Command::Up { sources } => Ok(up::run(sources).await?),
+        Command::Up { sources, vm_start, real_calls, delay_ms } => {
+            let pace = up::Pace {
+                vm_start: vm_start.map(Duration::from_secs),
+                calls: if real_calls { Costs::measured() } else { Costs::default() },
+                network: Duration::from_millis(delay_ms),
+            };
+            Ok(up::run(sources, pace).await?)
+        }
         Command::Credentials { journalist } => {
             let account = journalist.account();
             let code = account.code_at(Clock::system().now());

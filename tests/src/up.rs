@@ -1,23 +1,37 @@
 //! A staging environment to play with, until Ctrl-C.
 
 use std::io::{self, Write as _};
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::demo::DemoError;
 use crate::environment::{Environment, EnvironmentOptions, ONION, PROXY_VM};
 use crate::programs::Programs;
+use crate::qrexec::broker::{Costs, Start};
 use crate::server::ServerOptions;
+use crate::socks::Shape;
 use crate::trace;
 
 /// How many items the generated sources have.
 const ITEMS: u32 = 4;
 
+/// How slow things are.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// How long the proxy's VM takes to start at the first call; without, it runs already.
+    pub vm_start: Option<Duration>,
+    /// What each qrexec call costs.
+    pub calls: Costs,
+    /// What each exchange with the server, and each connection to it, takes longer.
+    pub network: Duration,
+}
+
 /// Starts an environment with `sources` sources, prints how to use it, and ends it at Ctrl-C or SIGTERM.
 ///
 /// # Errors
 /// [`DemoError`].
-pub async fn run(sources: u32) -> Result<(), DemoError> {
+pub async fn run(sources: u32, pace: Pace) -> Result<(), DemoError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     writeln!(io::stderr(), "building the programs with cargo; on a fresh clone this takes minutes ...")?;
@@ -25,7 +39,13 @@ pub async fn run(sources: u32) -> Result<(), DemoError> {
     let programs = programs.map_err(|_| DemoError::Wrong("the build was cut off".to_owned()))??;
     let mut options = EnvironmentOptions::with_sources(sources, ITEMS)?;
     options.server.control_listener = Some(ServerOptions::LOOPBACK);
+    options.qrexec.costs = pace.calls;
+    if let Some(start) = pace.vm_start {
+        options.qrexec.start = Start::After(start);
+        options.system = options.system.with_halted(PROXY_VM);
+    }
     let mut environment = Environment::start(programs, options).await?;
+    environment.socks().set_shape(Shape::round_trip(pace.network));
     trace::start(environment.directory())?;
     environment.start_daemon().await?;
     print_help(&environment)?;
