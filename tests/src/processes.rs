@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,16 +10,21 @@ use tokio::time::Instant;
 /// How often to look again. Nobody is told of the end of a process that is not its child.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The children of a process, those that have ended and were not waited for included.
+/// The children of a process, those that have ended and were not waited for included. Each process is asked for its
+/// parent: the kernel's own list of children leaves some out while others end.
 ///
 /// # Errors
-/// The operating system's, among others when there is no such process.
+/// The operating system's, where the processes cannot be listed.
 pub fn children(pid: u32) -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread may have ended in between.
-        let list = std::fs::read_to_string(entry?.path().join("children")).unwrap_or_default();
-        found.extend(list.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+    for (process, directory) in all()? {
+        // It may have ended in between.
+        let Ok(state) = std::fs::read_to_string(directory.join("stat")) else { continue };
+        // The name, which stands in parentheses and may hold any, is followed by the state and the parent.
+        let Some((_, after)) = state.rsplit_once(')') else { continue };
+        if after.split_whitespace().nth(1).and_then(|parent| parent.parse().ok()) == Some(pid) {
+            found.push(process);
+        }
     }
     Ok(found)
 }
@@ -32,13 +37,23 @@ pub fn children(pid: u32) -> io::Result<Vec<u32>> {
 pub fn with_directory(directory: &Path) -> io::Result<Vec<u32>> {
     let wanted = directory.as_os_str().as_bytes();
     let mut found = Vec::new();
+    for (process, directory) in all()? {
+        // One that has ended meanwhile, or that waits to be waited for, has no variables.
+        let variables = std::fs::read(directory.join("environ")).unwrap_or_default();
+        if variables.windows(wanted.len().max(1)).any(|window| window == wanted) {
+            found.push(process);
+        }
+    }
+    Ok(found)
+}
+
+/// All processes, with what the kernel says of each.
+fn all() -> io::Result<Vec<(u32, PathBuf)>> {
+    let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // One that has ended meanwhile, or that waits to be waited for, has no variables.
-        let variables = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        if variables.windows(wanted.len().max(1)).any(|window| window == wanted) {
-            found.push(pid);
+        if let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+            found.push((process, entry.path()));
         }
     }
     Ok(found)
@@ -61,6 +76,7 @@ pub async fn until_none(bound: Duration, list: impl Fn() -> io::Result<Vec<u32>>
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -69,7 +85,12 @@ mod tests {
     async fn a_process_is_found_by_its_parent_and_by_its_variables_until_it_has_ended() {
         let directory = tempfile::tempdir().unwrap();
         let named = directory.path().join("sd-app");
-        let mut child = Command::new("/bin/cat").env("SOME_HOME", &named).stdin(Stdio::piped()).spawn().unwrap();
+        let mut command = Command::new("/bin/cat");
+        command.env("SOME_HOME", &named).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Whoever starts a program goes on before the kernel knows its variables; one that answers has them.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         assert!(children(std::process::id()).unwrap().contains(&child.id()));
         assert_eq!(with_directory(directory.path()).unwrap(), [child.id()]);
         assert_eq!(until_none(Duration::ZERO, || with_directory(directory.path())).await.unwrap(), [child.id()]);
