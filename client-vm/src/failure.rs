@@ -95,7 +95,10 @@ fn of_call(name: &str, error: &CallFailure) -> Failure {
         ErrorKind::Unreachable | ErrorKind::Timeout => {
             let hint = match error {
                 CallFailure::Failed(failed) => stage_hint(failed.stage),
-                CallFailure::Incomplete(_) | CallFailure::Silent | CallFailure::Deadline(_) => "",
+                CallFailure::Incomplete(_)
+                | CallFailure::NotSent(_)
+                | CallFailure::Silent
+                | CallFailure::Deadline(_) => "",
             };
             failure(FailureKind::Unreachable, format!("{text}{hint}"))
         }

@@ -5,11 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, CallId};
+use crate::call::{Call, CallId, MAX_DELETED};
 use crate::error::{CallError, ErrorKind, Stage};
 use crate::handshake::ApiLevel;
 use crate::record::{Journalist, Listed, Reply, Source, Submission};
-use crate::value::{Bounded, JournalistId, PersonName, Timestamp, Token};
+use crate::value::{Bounded, ItemId, JournalistId, PersonName, Timestamp, Token};
 
 /// The most records in one message.
 pub const MAX_BATCH: usize = 512;
@@ -57,6 +57,18 @@ pub enum Items {
     Submissions(Batch<Submission>),
     /// Some replies.
     Replies(Batch<Reply>),
+    /// What became of some items of a conversation that is being deleted. Each entry is a fact of its own, which holds
+    /// though the answer may never end.
+    Deletions(Bounded<Deletion, MAX_DELETED>),
+}
+
+/// What became of one item that was to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deletion {
+    /// The item.
+    pub item: ItemId,
+    /// Gone (now, or already before), or why not.
+    pub result: Result<(), CallError>,
 }
 
 impl Items {
@@ -69,6 +81,7 @@ impl Items {
             Self::Sources(batch) => batch.as_slice().len(),
             Self::Submissions(batch) => batch.as_slice().len(),
             Self::Replies(batch) => batch.as_slice().len(),
+            Self::Deletions(batch) => batch.as_slice().len(),
         }
     }
 
@@ -80,6 +93,7 @@ impl Items {
             Self::Sources(_) => ItemKind::Sources,
             Self::Submissions(_) => ItemKind::Submissions,
             Self::Replies(_) => ItemKind::Replies,
+            Self::Deletions(_) => ItemKind::Deletions,
         }
     }
 }
@@ -141,6 +155,7 @@ enum ItemKind {
     Sources,
     Submissions,
     Replies,
+    Deletions,
 }
 
 /// How an answer's form allows its number of items to be.
@@ -152,6 +167,8 @@ enum Form {
     One(ItemKind),
     /// Any number.
     List(ItemKind),
+    /// Exactly so many.
+    Each(ItemKind, u32),
 }
 
 /// Checks the parts of one answer as they come.
@@ -189,7 +206,16 @@ impl Answer {
         let form = match call {
             Call::Health => Form::One(ItemKind::Health),
             Call::Login { .. } => Form::One(ItemKind::SignedIn),
-            Call::Logout { .. } => Form::Empty,
+            Call::Logout { .. }
+            | Call::Star { .. }
+            | Call::Unstar { .. }
+            | Call::MarkSeen { .. }
+            | Call::DeleteSource { .. }
+            | Call::DeleteSubmission { .. }
+            | Call::DeleteReply { .. } => Form::Empty,
+            Call::DeleteConversation { items, .. } => {
+                Form::Each(ItemKind::Deletions, u32::try_from(items.as_slice().len()).unwrap_or(u32::MAX))
+            }
             Call::GetUsers { .. } => Form::List(ItemKind::Users),
             Call::GetSources { .. } => Form::List(ItemKind::Sources),
             Call::GetSubmissions { .. } => Form::List(ItemKind::Submissions),
@@ -209,7 +235,7 @@ impl Answer {
         match part {
             Part::Begin if !self.begun => self.begun = true,
             Part::Items(items) if self.begun => {
-                let (Form::One(kind) | Form::List(kind)) = self.form else {
+                let (Form::One(kind) | Form::List(kind) | Form::Each(kind, _)) = self.form else {
                     return Err(AnswerError::WrongKind);
                 };
                 if items.kind() != kind {
@@ -222,6 +248,7 @@ impl Answer {
                     Form::Empty => self.seen == 0,
                     Form::One(_) => self.seen == 1,
                     Form::List(_) => true,
+                    Form::Each(_, count) => self.seen == count,
                 };
                 if *count != self.seen || !complete {
                     return Err(AnswerError::WrongCount { announced: *count, seen: self.seen });

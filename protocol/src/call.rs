@@ -7,7 +7,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::scope::Scope;
-use crate::value::{OneTimeCode, Passphrase, Problem, SourceId, Token, Username, ValueError};
+use crate::value::{
+    Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, Problem, ReplyId, SourceId, SubmissionId, Token, Username,
+    ValueError,
+};
+
+/// The most items of each kind that one call marks as seen.
+pub const MAX_SEEN: usize = 512;
+/// The most items that one call deletes.
+pub const MAX_DELETED: usize = 2048;
 
 /// Names a call within one qrexec call. Chosen by the client; free again once the call's answer has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -112,6 +120,75 @@ pub enum Call {
         /// The session.
         token: Token,
     },
+    /// Stars a source, for all journalists. A source that is starred stays so.
+    Star {
+        /// The session.
+        token: Token,
+        /// The source.
+        source: SourceId,
+    },
+    /// Takes a source's star away. A source without one stays so.
+    Unstar {
+        /// The session.
+        token: Token,
+        /// The source.
+        source: SourceId,
+    },
+    /// Marks items as seen by the session's journalist: all, or none where the server does not have one of them.
+    MarkSeen {
+        /// The session.
+        token: Token,
+        /// Which items; at least one.
+        items: SeenItems,
+    },
+    /// Deletes a source with all that belongs to it.
+    DeleteSource {
+        /// The session.
+        token: Token,
+        /// The source.
+        source: SourceId,
+    },
+    /// Deletes items of one conversation and keeps the source. What the server received since the client's last look
+    /// stays.
+    DeleteConversation {
+        /// The session.
+        token: Token,
+        /// Whose conversation.
+        source: SourceId,
+        /// The items that the client knows; those of other sources are refused.
+        items: Bounded<ItemId, MAX_DELETED>,
+        /// The highest order number among them: an item beyond it is not deleted, whatever its id.
+        upper_bound: OrderNumber,
+    },
+    /// Deletes a message or a file.
+    DeleteSubmission {
+        /// The session.
+        token: Token,
+        /// Whose it is.
+        source: SourceId,
+        /// Which one.
+        submission: SubmissionId,
+    },
+    /// Deletes a reply, for the journalists and for the source.
+    DeleteReply {
+        /// The session.
+        token: Token,
+        /// To whom it was.
+        source: SourceId,
+        /// Which one.
+        reply: ReplyId,
+    },
+}
+
+/// Items to mark as seen, by kind: the server keeps its marks by kind.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SeenItems {
+    /// Files.
+    pub files: Bounded<SubmissionId, MAX_SEEN>,
+    /// Messages.
+    pub messages: Bounded<SubmissionId, MAX_SEEN>,
+    /// Replies.
+    pub replies: Bounded<ReplyId, MAX_SEEN>,
 }
 
 impl Call {
@@ -125,6 +202,11 @@ impl Call {
             | Self::GetSources { .. }
             | Self::GetSubmissions { .. }
             | Self::GetAllReplies { .. } => Some(Scope::Metadata),
+            Self::Star { .. } | Self::Unstar { .. } | Self::MarkSeen { .. } => Some(Scope::Mark),
+            Self::DeleteSource { .. }
+            | Self::DeleteConversation { .. }
+            | Self::DeleteSubmission { .. }
+            | Self::DeleteReply { .. } => Some(Scope::Delete),
         }
     }
 
@@ -145,6 +227,13 @@ impl Call {
             Self::GetSources { .. } => "get_sources",
             Self::GetSubmissions { .. } => "get_submissions",
             Self::GetAllReplies { .. } => "get_all_replies",
+            Self::Star { .. } => "star",
+            Self::Unstar { .. } => "unstar",
+            Self::MarkSeen { .. } => "mark_seen",
+            Self::DeleteSource { .. } => "delete_source",
+            Self::DeleteConversation { .. } => "delete_conversation",
+            Self::DeleteSubmission { .. } => "delete_submission",
+            Self::DeleteReply { .. } => "delete_reply",
         }
     }
 }

@@ -21,8 +21,8 @@ pub mod record;
 pub mod scope;
 pub mod value;
 
-pub use answer::{Answer, FromProxy, Health, Items, ServerContact, SignedIn};
-pub use call::{Call, CallId, Deadline, Request, ToProxy};
+pub use answer::{Answer, Deletion, FromProxy, Health, Items, ServerContact, SignedIn};
+pub use call::{Call, CallId, Deadline, Request, SeenItems, ToProxy};
 pub use error::{CallError, ErrorKind, Retry, Stage};
 pub use handshake::{ApiLevel, Hello, Limits, Refusal, Welcome};
 pub use record::{Field, Journalist, Listed, Reply, Source, SourceKey, Submission, SubmissionKind, Unreadable};

@@ -15,11 +15,15 @@ pub enum Scope {
     Session,
     /// Listing sources, submissions, replies and journalists.
     Metadata,
+    /// Starring sources and marking items as seen.
+    Mark,
+    /// Deleting sources and items. dom0 can be told to ask somebody first.
+    Delete,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 2] = [Self::Session, Self::Metadata];
+    pub const ALL: [Self; 4] = [Self::Session, Self::Metadata, Self::Mark, Self::Delete];
 
     /// The scope's name: the argument of the qrexec service.
     #[must_use]
@@ -27,6 +31,8 @@ impl Scope {
         match self {
             Self::Session => "session",
             Self::Metadata => "metadata",
+            Self::Mark => "mark",
+            Self::Delete => "delete",
         }
     }
 }

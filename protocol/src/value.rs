@@ -7,7 +7,7 @@ mod number;
 mod secret;
 mod text;
 
-pub use id::{JournalistId, ReplyId, SourceId, SubmissionId};
+pub use id::{ItemId, JournalistId, ReplyId, SourceId, SubmissionId};
 pub use number::{OrderNumber, Size, Timestamp};
 pub use secret::{OneTimeCode, Passphrase, Token};
 pub use text::{

@@ -21,6 +21,10 @@ use serde::de::DeserializeOwned;
 const UUID: &str = "6f6d21bc-7f5e-4d0e-9a3c-0d9ab2a3c001";
 const KEY: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nxjMEZ\n-----END PGP PUBLIC KEY BLOCK-----\n";
 
+fn id<I: std::str::FromStr<Err: Debug>>() -> I {
+    UUID.parse().unwrap()
+}
+
 fn token() -> Token {
     Token::try_new("token").unwrap()
 }
@@ -95,6 +99,31 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("get_submissions", Call::GetSubmissions { token: token(), source: None }),
         ("get_submissions_of_one", Call::GetSubmissions { token: token(), source: Some(UUID.parse().unwrap()) }),
         ("get_all_replies", Call::GetAllReplies { token: token() }),
+        ("star", Call::Star { token: token(), source: id() }),
+        ("unstar", Call::Unstar { token: token(), source: id() }),
+        (
+            "mark_seen",
+            Call::MarkSeen {
+                token: token(),
+                items: SeenItems {
+                    files: Bounded::default(),
+                    messages: Bounded::try_new(vec![id()]).unwrap(),
+                    replies: Bounded::try_new(vec![id()]).unwrap(),
+                },
+            },
+        ),
+        ("delete_source", Call::DeleteSource { token: token(), source: id() }),
+        (
+            "delete_conversation",
+            Call::DeleteConversation {
+                token: token(),
+                source: id(),
+                items: Bounded::try_new(vec![ItemId::Submission(id()), ItemId::Reply(id())]).unwrap(),
+                upper_bound: OrderNumber::try_new(4).unwrap(),
+            },
+        ),
+        ("delete_submission", Call::DeleteSubmission { token: token(), source: id(), submission: id() }),
+        ("delete_reply", Call::DeleteReply { token: token(), source: id(), reply: id() }),
     ]
 }
 
@@ -141,6 +170,7 @@ fn parts() -> Vec<(String, Part)> {
             ("sources", Part::Items(Items::Sources(batch(source())))),
             ("submissions", Part::Items(Items::Submissions(batch(submission())))),
             ("replies", Part::Items(Items::Replies(batch(reply())))),
+            ("deletions", Part::Items(Items::Deletions(deletions()))),
             ("end", Part::End { count: 1_000 }),
         ]
         .map(|(name, part)| (name.to_owned(), part)),
@@ -156,6 +186,15 @@ fn parts() -> Vec<(String, Part)> {
     parts
 }
 
+fn deletions() -> Bounded<Deletion, { protocol::call::MAX_DELETED }> {
+    let refused = CallError::new(ErrorKind::Refused, Stage::Admission, Retry::Never);
+    Bounded::try_new(vec![
+        Deletion { item: ItemId::Submission(id()), result: Ok(()) },
+        Deletion { item: ItemId::Reply(id()), result: Err(refused) },
+    ])
+    .unwrap()
+}
+
 fn hellos() -> Vec<(&'static str, Hello)> {
     let hello = |scope, api_level| Hello {
         scope,
@@ -163,7 +202,12 @@ fn hellos() -> Vec<(&'static str, Hello)> {
         api_level,
         software: SoftwareVersion::try_new("0.1.0").unwrap(),
     };
-    vec![("session", hello(Scope::Session, None)), ("metadata", hello(Scope::Metadata, Some(ApiLevel::V1)))]
+    vec![
+        ("session", hello(Scope::Session, None)),
+        ("metadata", hello(Scope::Metadata, Some(ApiLevel::V1))),
+        ("mark", hello(Scope::Mark, None)),
+        ("delete", hello(Scope::Delete, Some(ApiLevel::V2))),
+    ]
 }
 
 fn welcomes() -> Vec<(&'static str, Welcome)> {

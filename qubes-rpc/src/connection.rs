@@ -63,6 +63,9 @@ pub enum CallFailure {
     /// The session ended before the answer did.
     #[error("the answer is incomplete: {0}")]
     Incomplete(Break),
+    /// The session could no longer be used, and nothing of the call was sent.
+    #[error("the call was not made: {0}")]
+    NotSent(Break),
     /// The proxy did not end the answer within the deadline that it was given, and some seconds.
     #[error("the proxy did not keep the deadline")]
     Silent,
@@ -77,7 +80,7 @@ impl CallFailure {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Failed(error) => error.kind,
-            Self::Incomplete(_) => ErrorKind::BadResponse,
+            Self::Incomplete(_) | Self::NotSent(_) => ErrorKind::BadResponse,
             Self::Silent => ErrorKind::Timeout,
             Self::Deadline(_) => ErrorKind::Internal,
         }
@@ -88,7 +91,7 @@ impl CallFailure {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Failed(error) => error.retry,
-            Self::Incomplete(_) | Self::Silent => Retry::Later { wait_ms: None },
+            Self::Incomplete(_) | Self::NotSent(_) | Self::Silent => Retry::Later { wait_ms: None },
             Self::Deadline(_) => Retry::Never,
         }
     }
@@ -99,7 +102,7 @@ impl CallFailure {
         match self {
             Self::Failed(error) => error.stage.before_the_server(),
             Self::Incomplete(_) | Self::Silent => false,
-            Self::Deadline(_) => true,
+            Self::NotSent(_) | Self::Deadline(_) => true,
         }
     }
 }
@@ -205,7 +208,7 @@ impl Connection {
         let until = Instant::now() + deadline + GRACE;
         let room = match tokio::time::timeout_at(until, self.sender.reserve()).await {
             Ok(Ok(room)) => room,
-            Ok(Err(Closed)) => return Err(CallFailure::Incomplete(self.broken_by().unwrap_or(Break::Stream))),
+            Ok(Err(Closed)) => return Err(CallFailure::NotSent(self.broken_by().unwrap_or(Break::Stream))),
             Err(_) => return Err(not_made(ErrorKind::Timeout, Retry::Later { wait_ms: None })),
         };
         let (parts, receiver) = mpsc::channel(QUEUED_PARTS);
@@ -365,7 +368,7 @@ impl SharedCalls {
     fn begin(&self, answer: Answer, consumer: Consumer, limits: Limits) -> Result<CallId, CallFailure> {
         let mut calls = self.lock();
         if let Some(broken) = calls.check() {
-            return Err(CallFailure::Incomplete(broken));
+            return Err(CallFailure::NotSent(broken));
         }
         if calls.running.len() >= limits.max_calls.get() {
             return Err(not_made(ErrorKind::RateLimited, Retry::Now));

@@ -89,8 +89,11 @@ impl SyncTask {
             let result = self.sync(&open).await;
             // The proxy may have ended since the last sync without anybody noticing; what is asked here can be asked
             // twice. Any other result stands.
-            let gone = matches!(&result, Err(SyncFailure::Call { failure: CallFailure::Incomplete(broken), .. })
-                if *broken != Break::Silent);
+            let gone = matches!(
+                &result,
+                Err(SyncFailure::Call { failure: CallFailure::Incomplete(broken) | CallFailure::NotSent(broken), .. })
+                    if *broken != Break::Silent
+            );
             if !gone {
                 return SyncEnded { call: Some(open), result: result.map_err(SyncStop::Failed) };
             }

@@ -98,6 +98,32 @@ id! {
     JournalistId, "a journalist's id"
 }
 
+/// An item's id. A submission and a reply may be spelled alike and are two items all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ItemId {
+    /// A submission's.
+    Submission(SubmissionId),
+    /// A reply's.
+    Reply(ReplyId),
+}
+
+impl ItemId {
+    /// The id as the server spells it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Submission(id) => id.as_str(),
+            Self::Reply(id) => id.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for ItemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,8 +9,8 @@ use futures_util::future::pending;
 use protocol::answer::Part;
 use protocol::frame::{FrameError, frame_bytes};
 use protocol::handshake::{HandshakeError, encode_hello};
-use protocol::value::{OneTimeCode, Passphrase, Token, Username};
-use protocol::{Call, CallId, ErrorKind, FromProxy, Limits, Scope, Stage};
+use protocol::value::{Bounded, OneTimeCode, OrderNumber, Passphrase, Token, Username};
+use protocol::{Call, CallId, ErrorKind, FromProxy, Limits, Scope, SeenItems, Stage};
 use qubes_rpc::channel::ChannelError;
 use qubes_rpc::serve::ServeError;
 use tokio::io::AsyncWriteExt as _;
@@ -115,6 +115,10 @@ async fn n5_the_id_of_a_running_call_ends_the_session() {
     assert!(matches!(error, ServeError::DuplicateId), "{error:?}");
 }
 
+fn id<I: std::str::FromStr<Err: std::fmt::Debug>>() -> I {
+    "6f6d21bc-7f5e-4d0e-9a3c-0d9ab2a3c001".parse().unwrap()
+}
+
 fn every_call() -> Vec<Call> {
     let token = || Token::try_new("x").unwrap();
     vec![
@@ -129,6 +133,18 @@ fn every_call() -> Vec<Call> {
         Call::GetSources { token: token() },
         Call::GetSubmissions { token: token(), source: None },
         Call::GetAllReplies { token: token() },
+        Call::Star { token: token(), source: id() },
+        Call::Unstar { token: token(), source: id() },
+        Call::MarkSeen { token: token(), items: SeenItems::default() },
+        Call::DeleteSource { token: token(), source: id() },
+        Call::DeleteConversation {
+            token: token(),
+            source: id(),
+            items: Bounded::default(),
+            upper_bound: OrderNumber::try_new(0).unwrap(),
+        },
+        Call::DeleteSubmission { token: token(), source: id(), submission: id() },
+        Call::DeleteReply { token: token(), source: id(), reply: id() },
     ]
 }
 
@@ -160,6 +176,11 @@ async fn n5_calls_out_of_scope_never_reach_the_service() {
                 | Call::GetSources { .. }
                 | Call::GetSubmissions { .. }
                 | Call::GetAllReplies { .. } => scope == Scope::Metadata,
+                Call::Star { .. } | Call::Unstar { .. } | Call::MarkSeen { .. } => scope == Scope::Mark,
+                Call::DeleteSource { .. }
+                | Call::DeleteConversation { .. }
+                | Call::DeleteSubmission { .. }
+                | Call::DeleteReply { .. } => scope == Scope::Delete,
             };
             match outcome {
                 Part::End { .. } => assert!(own, "{} in {scope}", call.name()),

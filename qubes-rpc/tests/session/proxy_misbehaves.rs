@@ -27,7 +27,8 @@ async fn outcome(parts: Vec<Part>, bytes: Vec<u8>) -> Result<Vec<String>, CallFa
     let Err(CallFailure::Incomplete(broken)) = soon(other.next()).await else { panic!("the other call goes on") };
     assert_eq!(connection.broken_by(), Some(broken));
     let later = connection.call(users("x"), MINUTE).await.map(|_| ());
-    assert_eq!(later, Err(CallFailure::Incomplete(broken)));
+    assert_eq!(later, Err(CallFailure::NotSent(broken)));
+    assert!(later.unwrap_err().before_the_server(), "nothing of it was sent");
     if let Err(failure) = &outcome {
         assert_eq!(failure, &CallFailure::Incomplete(broken));
         assert!(!failure.before_the_server(), "nobody knows what the server saw");
@@ -135,7 +136,7 @@ async fn calls_that_were_abandoned_do_not_keep_their_places_beyond_their_time() 
     tokio::time::advance(MINUTE * 2).await;
     assert_eq!(connection.broken_by(), Some(Break::Silent));
     let failure = soon(connection.call(users("x"), MINUTE)).await.map(|_| ()).unwrap_err();
-    assert_eq!(failure, CallFailure::Incomplete(Break::Silent));
+    assert_eq!(failure, CallFailure::NotSent(Break::Silent));
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,6 +206,6 @@ async fn a_proxy_that_stops_reading_for_good_is_noticed_though_it_goes_on_writin
     assert_eq!(soon(lost.next()).await, Err(CallFailure::Silent));
     assert_eq!(connection.broken_by(), Some(Break::Silent));
     let later = connection.call(users("x"), MINUTE).await.map(|_| ());
-    assert_eq!(later, Err(CallFailure::Incomplete(Break::Silent)));
+    assert_eq!(later, Err(CallFailure::NotSent(Break::Silent)));
     drop(proxy);
 }
