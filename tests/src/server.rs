@@ -9,8 +9,8 @@
 //!
 //! **Invariant:** when a server is stopped or dropped, its tasks and connections are gone.
 //!
-//! **Invariant:** what the API does not have is answered like any unknown route, never made up. Downloads and acts of
-//! journalists are not there yet.
+//! **Invariant:** what the API does not have is answered like any unknown route, never made up. Downloads and sending
+//! replies are not there yet.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+mod acts;
 mod answer;
 mod body;
 mod connection;
@@ -43,8 +44,8 @@ pub use flavour::ApiFlavour;
 pub use log::{LoggedRequest, RequestLog};
 pub use options::{SeenByOrder, ServerOptions, WebServer};
 pub use world::{
-    DELETED_JOURNALIST, Journalist, RecordId, Reply, Source, SourceKey, SourceState, Submission, SubmissionKind, World,
-    WorldError,
+    Change, Changes, DELETED_JOURNALIST, Journalist, RecordId, Reply, Source, SourceKey, SourceState, Submission,
+    SubmissionKind, World, WorldError,
 };
 
 use connection::Manners;

@@ -81,6 +81,14 @@ fn print_help(environment: &Environment) -> io::Result<()> {
         writeln!(out, "  '{staging}' play {url} '{{\"do\":\"new_message\",\"source\":\"ID\"}}'")?;
         writeln!(out, "  '{staging}' play {url} '{{\"do\":\"new_file\",\"source\":\"ID\"}}'")?;
         writeln!(out, "  '{staging}' play {url} '{{\"do\":\"end_sessions\"}}'")?;
+        writeln!(
+            out,
+            "\nA source that a journalist deletes keeps its items until the purge. Lists can be held in the past:\n"
+        )?;
+        for command in ["purge", "freeze_lists", "thaw_lists"] {
+            writeln!(out, "  '{staging}' play {url} '{{\"do\":\"{command}\"}}'")?;
+        }
+        writeln!(out, "\nWhat journalists changed, and what was asked: {url}/changes and {url}/requests")?;
     }
     let socks = environment.socks_address();
     writeln!(out, "\n{PROXY_VM} reaches the server through SOCKS at {socks}, as http://{ONION}.")?;

@@ -12,8 +12,29 @@ use serde_json::ser::Formatter;
 const INTERNAL: &str = "The server encountered an internal error and was unable to complete your request. Either the \
                         server is overloaded or there is an error in the application.";
 
-/// A refusal, with the words that the real server uses for it.
+/// What a route answers.
+pub(crate) type Answer = Result<Response, Refusal>;
+
+/// What can be marked seen, as the API calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SeenKind {
+    File,
+    Message,
+    Reply,
+}
+
+impl SeenKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Message => "message",
+            Self::Reply => "reply",
+        }
+    }
+}
+
+/// A refusal, with the words that the real server uses for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// No live session, whatever was asked for.
     NotSignedIn,
@@ -25,6 +46,14 @@ pub(crate) enum Refusal {
     WrongMethod,
     /// A body that is missing or is not JSON.
     Malformed,
+    /// A body that does not say it is JSON.
+    UndeclaredJson,
+    /// JSON that is no object.
+    NotAnObject,
+    /// Something is to be marked seen, and nobody says what.
+    NothingToSee,
+    /// One of the things to be marked seen is not there, or is of another kind.
+    NotThereToSee { kind: SeenKind, uuid: String },
     /// A login without one of its fields.
     MissingField(&'static str),
     /// A body beyond the server's limit.
@@ -41,7 +70,7 @@ struct ErrorJson<'a> {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let missing;
+        let words;
         let (status, error, message) = match self {
             Self::NotSignedIn => (
                 StatusCode::FORBIDDEN,
@@ -62,9 +91,22 @@ impl IntoResponse for Refusal {
                 "The method is not allowed for the requested URL.",
             ),
             Self::Malformed => (StatusCode::BAD_REQUEST, "Bad Request", "malformed request"),
+            Self::UndeclaredJson => (
+                StatusCode::BAD_REQUEST,
+                "Bad Request",
+                "The browser (or proxy) sent a request that this server could not understand.",
+            ),
+            Self::NotAnObject => (StatusCode::BAD_REQUEST, "Bad Request", "Please send requests in valid JSON."),
+            Self::NothingToSee => {
+                (StatusCode::BAD_REQUEST, "Bad Request", "Please specify the resources to mark seen.")
+            }
+            Self::NotThereToSee { kind, uuid } => {
+                words = format!("{} not found: {uuid}", kind.name());
+                (StatusCode::NOT_FOUND, "Not Found", words.as_str())
+            }
             Self::MissingField(field) => {
-                missing = format!("{field} field is missing");
-                (StatusCode::BAD_REQUEST, "Bad Request", missing.as_str())
+                words = format!("{field} field is missing");
+                (StatusCode::BAD_REQUEST, "Bad Request", words.as_str())
             }
             Self::TooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,

@@ -107,7 +107,7 @@ pub enum Command {
         /// Which source.
         source: RecordId,
     },
-    /// A colleague deletes a source and the purge comes by: nothing of it is left.
+    /// A colleague deletes a source and the purge comes by: nothing of it is left. To mark it deleted, set its state.
     DeleteSource {
         /// Which source.
         source: RecordId,
@@ -122,6 +122,18 @@ pub enum Command {
         /// Which one.
         item: RecordId,
     },
+    /// The purge comes by: nothing is left of the sources that are marked deleted. Answered with [`Outcome::Purged`].
+    Purge,
+    /// The file of a submission or reply vanishes from the server's disk. Its deletion is an error once, though it is gone.
+    LoseFile {
+        /// Which one.
+        item: RecordId,
+    },
+    /// From now on all lists, those of one source included, say how things are now, whatever happens: acts and commands go
+    /// on taking effect, and single records tell. Once more, and they say how things are then.
+    FreezeLists,
+    /// Lists say how things are again.
+    ThawLists,
     /// A source deletes its copy of a reply.
     DeleteReplyBySource {
         /// Which reply.
@@ -143,13 +155,18 @@ pub enum Command {
         /// The rule.
         fault: Fault,
     },
-    /// A rule goes.
+    /// A rule goes, and the answers that it holds go out.
     RemoveFault {
         /// Which one.
         id: u64,
     },
-    /// All rules go.
+    /// All rules go, and the answers that they hold go out.
     ClearFaults,
+    /// The answers that a rule holds go out; the rule stays.
+    ReleaseAnswers {
+        /// Which one.
+        id: u64,
+    },
     /// Time passes, for one-time codes, sessions and new items. Answered with [`Outcome::Time`].
     AdvanceClock {
         /// How much.
@@ -204,6 +221,11 @@ pub enum Outcome {
     Fault {
         /// By which it is removed.
         id: u64,
+    },
+    /// The purge came by.
+    Purged {
+        /// How many sources it found.
+        sources: usize,
     },
     /// Sessions ended.
     Sessions {
@@ -284,6 +306,16 @@ impl Control {
             Command::DeleteSource { source } => self.change(|world| world.purge_source(&source)),
             Command::DeleteConversation { source } => self.change(|world| world.delete_conversation(&source)),
             Command::DeleteItem { item } => self.change(|world| world.delete_item(&item)),
+            Command::Purge => Ok(Outcome::Purged { sources: self.desk.world().purge() }),
+            Command::LoseFile { item } => self.change(|world| world.lose_file(&item)),
+            Command::FreezeLists => {
+                self.desk.freeze_lists();
+                Ok(Outcome::Done)
+            }
+            Command::ThawLists => {
+                self.desk.thaw_lists();
+                Ok(Outcome::Done)
+            }
             Command::DeleteReplyBySource { reply } => self.change(|world| world.delete_reply_by_source(&reply)),
             Command::DeleteJournalist { journalist } => {
                 let mut world = self.desk.world();
@@ -302,6 +334,10 @@ impl Control {
                 self.desk.faults().clear();
                 Ok(Outcome::Done)
             }
+            Command::ReleaseAnswers { id } => match self.desk.faults().release(id) {
+                true => Ok(Outcome::Done),
+                false => Err(ControlError::NoFault(id)),
+            },
             Command::AdvanceClock { seconds } => {
                 self.desk.clock.advance(Duration::from_secs(seconds));
                 Ok(Outcome::Time { now: self.desk.clock.now().to_string() })

@@ -4,10 +4,11 @@
 //! across an await.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::{HeaderMap, header};
 use hyper::body::Bytes;
+use jiff::Timestamp;
 
 use super::answer::{Refusal, encode};
 use super::faults::FaultTable;
@@ -30,6 +31,7 @@ pub(crate) struct Behaviour {
     pub(crate) web_server: WebServer,
     pub(crate) gzip: bool,
     pub(crate) seen_by_order: SeenByOrder,
+    pub(crate) purge_at_once: bool,
 }
 
 /// Where ids and designations of new things come from.
@@ -64,6 +66,13 @@ struct Written {
     kept: HashMap<(List, bool), (u64, Bytes)>,
 }
 
+/// The world that lists are written from while they are frozen.
+#[derive(Debug)]
+struct Frozen {
+    world: World,
+    at: Timestamp,
+}
+
 /// A request with a live session.
 #[derive(Debug, Clone)]
 pub(crate) struct SignedIn {
@@ -78,6 +87,7 @@ pub(crate) struct Desk {
     pub(crate) clock: Clock,
     pub(crate) logbook: Logbook,
     world: Mutex<World>,
+    frozen: Mutex<Option<Arc<Frozen>>>,
     logins: Mutex<Logins>,
     faults: Mutex<FaultTable>,
     written: Mutex<Written>,
@@ -94,10 +104,12 @@ impl Desk {
                 web_server: options.web_server,
                 gzip: options.gzip,
                 seen_by_order: options.seen_by_order,
+                purge_at_once: options.purge_at_once,
             },
             clock: options.clock,
             logbook: Logbook::new(),
             world: Mutex::new(options.world),
+            frozen: Mutex::default(),
             logins: Mutex::new(Logins::new(options.session_lifetime, options.throttle_logins)),
             faults: Mutex::default(),
             written: Mutex::default(),
@@ -134,6 +146,28 @@ impl Desk {
         Some(SignedIn { journalist, token: token.to_owned() })
     }
 
+    /// From now on lists are written as the world is now, whatever becomes of it.
+    pub(crate) fn freeze_lists(&self) {
+        let world = self.world();
+        let frozen = Frozen { world: world.clone(), at: self.clock.now() };
+        *lock(&self.frozen) = Some(Arc::new(frozen));
+    }
+
+    /// Lists are written as the world is again.
+    pub(crate) fn thaw_lists(&self) {
+        *lock(&self.frozen) = None;
+    }
+
+    /// Looks at the world that lists are written from, with the pen for it.
+    pub(crate) fn with_listed<R>(&self, look: impl FnOnce(&World, Pen) -> R) -> R {
+        let world = self.world();
+        let frozen = lock(&self.frozen).clone();
+        match frozen {
+            None => look(&world, self.pen()),
+            Some(frozen) => look(&frozen.world, Pen { now: frozen.at, ..self.pen() }),
+        }
+    }
+
     /// A whole list. It is written once for each state of the world and kept.
     pub(crate) fn list(&self, list: List) -> Result<Bytes, Refusal> {
         let reverse_marks = match self.options.seen_by_order {
@@ -146,20 +180,22 @@ impl Desk {
             SeenByOrder::Alternating | SeenByOrder::Stable => false,
         };
         let key = (list, reverse_marks);
-        let world = self.world();
-        if let Some((revision, bytes)) = lock(&self.written).kept.get(&key)
-            && *revision == world.revision()
-        {
-            return Ok(bytes.clone());
-        }
-        let pen = Pen { reverse_marks, ..self.pen() };
-        let bytes = write(&world, list, pen).map_err(|_| Refusal::Internal)?;
-        // A source that nobody has heard of is "updated now", and now does not stand still.
-        if world.sources().all(|source| source.last_updated.is_some()) {
-            let kept = (world.revision(), bytes.clone());
-            lock(&self.written).kept.insert(key, kept);
-        }
-        Ok(bytes)
+        // A frozen world is a state that the world had, so the revision names its lists as well.
+        self.with_listed(|world, pen| {
+            if let Some((revision, bytes)) = lock(&self.written).kept.get(&key)
+                && *revision == world.revision()
+            {
+                return Ok(bytes.clone());
+            }
+            let pen = Pen { reverse_marks, ..pen };
+            let bytes = write(world, list, pen).map_err(|_| Refusal::Internal)?;
+            // A source that nobody has heard of is "updated now", and now does not stand still.
+            if world.sources().all(|source| source.last_updated.is_some()) {
+                let kept = (world.revision(), bytes.clone());
+                lock(&self.written).kept.insert(key, kept);
+            }
+            Ok(bytes)
+        })
     }
 }
 

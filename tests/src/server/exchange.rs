@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::answer::{Refusal, encode, json_bytes};
 use super::body::{AnswerBody, Then};
 use super::desk::{Desk, SignedIn};
-use super::faults::{Fault, FaultAct, edit};
+use super::faults::{FaultAct, Taken, edit};
 use super::gzip;
 use super::log::RequestGuard;
 use super::options::WebServer;
@@ -68,11 +68,12 @@ impl Exchange {
         let guard = self.desk.logbook.begin(self.connection, &parts, self.busy.clone());
         let method = parts.method.clone();
         let asked = parts.headers.clone();
-        let fault = self.take_fault(&parts, &guard).await?;
+        let mut taken = self.take_fault(&parts, &guard).await?;
         // Read in any case: hyper notices that a client has gone only once it has read all that the client sent.
         let body = read(&asked, body).await?;
 
-        let (answer, cut) = match fault {
+        let act = taken.as_ref().map(|taken| taken.fault.act.clone());
+        let (answer, rest) = match act {
             None | Some(FaultAct::Pass) => (self.route(parts, body).await?, None),
             Some(FaultAct::Drop) => return Err(Dropped),
             Some(FaultAct::LoseAnswer) => {
@@ -82,10 +83,16 @@ impl Exchange {
             Some(FaultAct::Hang) => return self.hang().await,
             Some(FaultAct::HangAnswer) => {
                 self.route(parts, body).await?;
+                guard.held(true);
                 return self.hang().await;
             }
-            Some(FaultAct::Answer { status, content_type, body }) => {
-                (canned(status, header::CONTENT_TYPE, &content_type, body)?, None)
+            Some(FaultAct::Answer { status, content_type, body, headers }) => {
+                let mut answer = canned(status, header::CONTENT_TYPE, &content_type, body)?;
+                for (name, value) in headers {
+                    let name = HeaderName::try_from(name).map_err(|_| Dropped)?;
+                    answer.headers_mut().append(name, HeaderValue::try_from(value).map_err(|_| Dropped)?);
+                }
+                (answer, None)
             }
             Some(FaultAct::Redirect { status, location }) => {
                 (canned(status, header::LOCATION, &location, String::new())?, None)
@@ -102,33 +109,53 @@ impl Exchange {
                 let answer = self.route(parts, body).await?;
                 (change(answer, &which, &edits).await?, None)
             }
-            Some(act @ (FaultAct::DropAfter { .. } | FaultAct::Truncate { .. } | FaultAct::HangAfter { .. })) => {
-                (self.route(parts, body).await?, Some(act))
-            }
+            Some(
+                act @ (FaultAct::DropAfter { .. }
+                | FaultAct::Truncate { .. }
+                | FaultAct::HangAfter { .. }
+                | FaultAct::HoldAnswer),
+            ) => (self.route(parts, body).await?, Some(act)),
         };
         let answer = self.compress(answer, &asked, &method).await?;
         guard.answered(answer.status().as_u16());
-        match cut {
+        match rest {
+            Some(FaultAct::HoldAnswer) => {
+                if let Some(taken) = &mut taken {
+                    self.hold(taken, &guard).await?;
+                }
+                Ok(answer.map(|body| AnswerBody::whole(body, guard)))
+            }
             Some(cut) if method != Method::HEAD => self.cut(answer, &cut, guard).await,
             _ => Ok(answer.map(|body| AnswerBody::whole(body, guard))),
         }
     }
 
+    /// Waits until the rule lets the answer go.
+    async fn hold(&self, taken: &mut Taken, guard: &RequestGuard) -> Result<(), Dropped> {
+        guard.held(true);
+        tokio::select! {
+            () = taken.released() => {}
+            () = self.stop.cancelled() => return Err(Dropped),
+        }
+        guard.held(false);
+        Ok(())
+    }
+
     /// The rule for this request, after its delay.
-    async fn take_fault(&self, parts: &Parts, guard: &RequestGuard) -> Result<Option<FaultAct>, Dropped> {
+    async fn take_fault(&self, parts: &Parts, guard: &RequestGuard) -> Result<Option<Taken>, Dropped> {
         let taken = self.desk.faults().take(parts.method.as_str(), parts.uri.path());
-        let Some((id, Fault { delay_ms, act, .. })) = taken else {
+        let Some(taken) = taken else {
             return Ok(None);
         };
-        guard.interfered(id);
-        if delay_ms > 0 {
-            let delay = std::time::Duration::from_millis(delay_ms);
+        guard.interfered(taken.id);
+        if taken.fault.delay_ms > 0 {
+            let delay = std::time::Duration::from_millis(taken.fault.delay_ms);
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
                 () = self.stop.cancelled() => return Err(Dropped),
             }
         }
-        Ok(Some(act))
+        Ok(Some(taken))
     }
 
     /// The server's honest answer.

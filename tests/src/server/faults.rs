@@ -4,11 +4,15 @@
 //! script is a row of rules: `pass` once, `hang` five times, and then nothing more goes wrong.
 //!
 //! **Invariant:** a rule acts on at most `times` requests, also when they come at the same time.
+//!
+//! **Invariant:** an answer that a rule holds goes out when the rule goes, however it goes.
 
 use std::time::Duration;
 
+use axum::http::{HeaderName, HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::sync::watch;
 
 pub(crate) mod edit;
 
@@ -70,7 +74,8 @@ pub struct Fault {
     /// On how many requests it acts; for ever when not said.
     #[serde(default)]
     pub times: Option<u32>,
-    /// How long the server waits before it looks at the request, in milliseconds.
+    /// How long the server waits before it looks at the request, in milliseconds: the answer tells of the time after the
+    /// delay. For one that tells of the time before, see [`FaultAct::HoldAnswer`].
     #[serde(default)]
     pub delay_ms: u64,
     /// What goes wrong then.
@@ -130,6 +135,9 @@ pub enum FaultAct {
         content_type: String,
         /// The body.
         body: String,
+        /// More headers, such as `Retry-After`, as names and values. Those of which HTTP itself makes use are refused.
+        #[serde(default)]
+        headers: Vec<(String, String)>,
     },
     /// A redirection elsewhere; the server never looked at the request.
     Redirect {
@@ -157,6 +165,10 @@ pub enum FaultAct {
     Hang,
     /// The server does what it was asked, and no byte of an answer ever comes.
     HangAnswer,
+    /// The server does what it was asked and writes the answer, which waits as it is: whatever changes meanwhile is not in
+    /// it. It goes out when the rule is removed, or at a command that releases the answers and leaves the rule. A request
+    /// whose answer waits is [held](super::LoggedRequest::held) in the log.
+    HoldAnswer,
     /// The answer stops after this many bytes of the body and the connection stays. At least the last byte is always
     /// missing.
     HangAfter {
@@ -172,17 +184,25 @@ fn json_type() -> String {
 impl FaultAct {
     /// An answer with this status and JSON.
     pub fn json(status: u16, body: &serde_json::Value) -> Self {
-        Self::Answer { status, content_type: json_type(), body: body.to_string() }
+        Self::json_with(status, &[], body)
+    }
+
+    /// An answer with this status, more headers and JSON.
+    pub fn json_with(status: u16, headers: &[(&str, &str)], body: &serde_json::Value) -> Self {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Self::Answer { status, content_type: json_type(), body: body.to_string(), headers: headers.collect() }
     }
 
     /// An answer with this status and a page for people.
     pub fn html(status: u16, body: &str) -> Self {
-        Self::Answer { status, content_type: String::from("text/html; charset=iso-8859-1"), body: body.to_owned() }
+        let content_type = String::from("text/html; charset=iso-8859-1");
+        Self::Answer { status, content_type, body: body.to_owned(), headers: Vec::new() }
     }
 
     /// A success that says it is JSON and is not.
     pub fn not_json() -> Self {
-        Self::Answer { status: 200, content_type: json_type(), body: String::from("{\"sources\": [oops") }
+        let body = String::from("{\"sources\": [oops");
+        Self::Answer { status: 200, content_type: json_type(), body, headers: Vec::new() }
     }
 }
 
@@ -198,6 +218,9 @@ pub enum FaultError {
     /// A header cannot hold this.
     #[error("a header cannot hold {0:?}")]
     Header(String),
+    /// No header, or one that a rule cannot set.
+    #[error("a rule cannot set the header {0:?}")]
+    HeaderName(String),
     /// Longer than [`LONGEST_DELAY`].
     #[error("a delay of {0} ms is too long")]
     Delay(u64),
@@ -213,8 +236,12 @@ impl Fault {
             return Err(FaultError::Delay(self.delay_ms));
         }
         match &self.act {
-            FaultAct::Answer { status, content_type, body: _ } => {
+            FaultAct::Answer { status, content_type, body: _, headers } => {
                 check_header(content_type)?;
+                for (name, value) in headers {
+                    check_name(name)?;
+                    check_header(value)?;
+                }
                 match (200..600).contains(status) {
                     true => Ok(()),
                     false => Err(FaultError::Status(*status)),
@@ -237,13 +264,23 @@ impl Fault {
             | FaultAct::Oversize { .. }
             | FaultAct::Hang
             | FaultAct::HangAnswer
+            | FaultAct::HoldAnswer
             | FaultAct::HangAfter { .. } => Ok(()),
         }
     }
 }
 
 fn check_header(value: &str) -> Result<(), FaultError> {
-    axum::http::HeaderValue::from_str(value).map(|_| ()).map_err(|_| FaultError::Header(value.to_owned()))
+    HeaderValue::from_str(value).map(|_| ()).map_err(|_| FaultError::Header(value.to_owned()))
+}
+
+/// Whether an answer can have this header besides those that are written anyway.
+fn check_name(name: &str) -> Result<(), FaultError> {
+    let ours = [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION];
+    match HeaderName::try_from(name) {
+        Ok(name) if !ours.contains(&name) => Ok(()),
+        _ => Err(FaultError::HeaderName(name.to_owned())),
+    }
 }
 
 /// A rule in the table, and what became of it.
@@ -257,26 +294,60 @@ pub struct FaultStatus {
     pub fault: Fault,
 }
 
+/// A rule, and those who wait for it.
+#[derive(Debug)]
+struct Rule {
+    status: FaultStatus,
+    /// Counts how often answers were released; closed when the rule goes.
+    releases: watch::Sender<u64>,
+}
+
+/// A use of a rule.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) id: u64,
+    pub(crate) fault: Fault,
+    releases: watch::Receiver<u64>,
+}
+
+impl Taken {
+    /// Ready when the rule goes or releases its answers, as it may have done already since it was taken. Cancel-safe.
+    pub(crate) async fn released(&mut self) {
+        // A closed channel means that the rule is gone.
+        let _ = self.releases.changed().await;
+    }
+}
+
 /// The rules, in the order in which they were added.
 #[derive(Debug, Default)]
 pub(crate) struct FaultTable {
     last_id: u64,
-    rules: Vec<FaultStatus>,
+    rules: Vec<Rule>,
 }
 
 impl FaultTable {
     pub(crate) fn add(&mut self, fault: Fault) -> Result<u64, FaultError> {
         fault.check()?;
         self.last_id = self.last_id.saturating_add(1);
-        self.rules.push(FaultStatus { id: self.last_id, acted: 0, fault });
+        let status = FaultStatus { id: self.last_id, acted: 0, fault };
+        self.rules.push(Rule { status, releases: watch::Sender::new(0) });
         Ok(self.last_id)
     }
 
     /// Removes a rule and tells whether it was there.
     pub(crate) fn remove(&mut self, id: u64) -> bool {
         let before = self.rules.len();
-        self.rules.retain(|rule| rule.id != id);
+        self.rules.retain(|rule| rule.status.id != id);
         self.rules.len() != before
+    }
+
+    /// Releases the answers that a rule holds and tells whether it was there.
+    pub(crate) fn release(&self, id: u64) -> bool {
+        let rule = self.rules.iter().find(|rule| rule.status.id == id);
+        if let Some(rule) = rule {
+            rule.releases.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        rule.is_some()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -284,21 +355,19 @@ impl FaultTable {
     }
 
     pub(crate) fn statuses(&self) -> Vec<FaultStatus> {
-        self.rules.clone()
+        self.rules.iter().map(|rule| rule.status.clone()).collect()
     }
 
     /// Spends one use of the rule that is about this request.
-    pub(crate) fn take(&mut self, method: &str, path: &str) -> Option<(u64, Fault)> {
-        let rule = self
-            .rules
-            .iter_mut()
-            .find(|rule| rule.fault.times != Some(0) && rule.fault.matching.matches(method, path))?;
-        rule.acted = rule.acted.saturating_add(1);
-        let fault = rule.fault.clone();
-        if let Some(times) = &mut rule.fault.times {
+    pub(crate) fn take(&mut self, method: &str, path: &str) -> Option<Taken> {
+        let about = |fault: &Fault| fault.times != Some(0) && fault.matching.matches(method, path);
+        let Rule { status, releases } = self.rules.iter_mut().find(|rule| about(&rule.status.fault))?;
+        status.acted = status.acted.saturating_add(1);
+        let fault = status.fault.clone();
+        if let Some(times) = &mut status.fault.times {
             *times = times.saturating_sub(1);
         }
-        Some((rule.id, fault))
+        Some(Taken { id: status.id, fault, releases: releases.subscribe() })
     }
 }
 
@@ -335,12 +404,12 @@ mod tests {
         table.add(Fault::new(path(), FaultAct::Hang).times(2)).unwrap();
         table.add(Fault::new(Matching::path("/b"), FaultAct::Drop)).unwrap();
         let mut acts = Vec::new();
-        while let Some((id, fault)) = table.take("GET", "/a") {
-            acts.push((id, fault.act));
+        while let Some(taken) = table.take("GET", "/a") {
+            acts.push((taken.id, taken.fault.act));
         }
         assert_eq!(acts, [(1, FaultAct::Pass), (2, FaultAct::Hang), (2, FaultAct::Hang)]);
         for _ in 0..3 {
-            assert_eq!(table.take("GET", "/b").unwrap().0, 3);
+            assert_eq!(table.take("GET", "/b").unwrap().id, 3);
         }
         let statuses: Vec<_> = table.statuses().iter().map(|s| s.acted).collect();
         assert_eq!(statuses, [1, 2, 3]);
@@ -355,6 +424,11 @@ mod tests {
         assert_eq!(refused(redirect(304, "/b")), FaultError::Redirection(304));
         assert_eq!(refused(redirect(302, "/b\n")), FaultError::Header("/b\n".to_owned()));
         assert_eq!(refused(FaultAct::html(99, "")), FaultError::Status(99));
+        let with = |name: &str, value: &str| FaultAct::json_with(503, &[(name, value)], &serde_json::Value::Null);
+        for name in ["Content-Length", "transfer-encoding", "Connection", "Content-Type", "", "Retry After"] {
+            assert_eq!(refused(with(name, "1")), FaultError::HeaderName(name.to_owned()));
+        }
+        assert_eq!(refused(with("Retry-After", "1\r\n")), FaultError::Header("1\r\n".to_owned()));
         let bytes = LARGEST_BODY + 1;
         let announced = true;
         assert_eq!(refused(FaultAct::Oversize { bytes, announced }), FaultError::Size(bytes));
@@ -368,5 +442,30 @@ mod tests {
         let fault: Fault = serde_json::from_str(written).unwrap();
         assert_eq!(fault, Fault::new(Matching::path("/a"), FaultAct::DropAfter { bytes: 10 }).times(2));
         assert!(serde_json::from_str::<Fault>(r#"{"matching": {"path": "/a"}, "tmes": 2}"#).is_err());
+        let written = r#"{"kind": "answer", "status": 503, "body": "null", "headers": [["Retry-After", "30"]]}"#;
+        let act: FaultAct = serde_json::from_str(written).unwrap();
+        assert_eq!(act, FaultAct::json_with(503, &[("Retry-After", "30")], &serde_json::Value::Null));
+        let written = r#"{"kind": "answer", "status": 503, "body": "null"}"#;
+        let act: FaultAct = serde_json::from_str(written).unwrap();
+        assert_eq!(act, FaultAct::json(503, &serde_json::Value::Null));
+    }
+
+    #[tokio::test]
+    async fn a_rule_releases_at_a_word_and_when_it_goes() {
+        let mut table = FaultTable::default();
+        for path in ["/a", "/b", "/c"] {
+            table.add(Fault::new(Matching::path(path), FaultAct::HoldAnswer)).unwrap();
+        }
+        let mut taken = ["/a", "/b", "/c"].map(|path| table.take("GET", path).unwrap());
+        let is_released = |taken: &Taken| taken.releases.has_changed().unwrap_or(true);
+        assert!(table.release(1) && table.remove(2) && !table.release(2));
+        assert_eq!(taken.each_ref().map(is_released), [true, true, false]);
+        // What is taken afterwards is not released with what was held before.
+        let again = table.take("GET", "/a").unwrap();
+        assert!(!is_released(&again));
+        table.clear();
+        for taken in taken.iter_mut().chain([&mut { again }]) {
+            taken.released().await;
+        }
     }
 }

@@ -43,6 +43,8 @@ pub struct LoggedRequest {
     pub status: Option<u16>,
     /// The rule that interfered, by its id.
     pub fault: Option<u64>,
+    /// Whether the server has done what it was asked and the answer does not go out: a rule holds it, or hangs on to it.
+    pub held: bool,
     /// The tick at which it began.
     pub began: u64,
     /// The tick at which it ended; nothing while it goes on.
@@ -94,6 +96,12 @@ impl RequestLog {
     /// How many requests have begun and not ended.
     pub fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    /// How many of the kept requests that are in flight are [held](LoggedRequest::held): their effect took place, their
+    /// answer is outstanding.
+    pub fn held(&self) -> usize {
+        self.requests.iter().filter(|request| request.held && request.ended.is_none()).count()
     }
 
     /// How many requests were in flight at once, at most.
@@ -241,6 +249,7 @@ impl LoggedRequest {
             request_id: None,
             status: None,
             fault: None,
+            held: false,
             began,
             ended: None,
         };
@@ -264,6 +273,10 @@ impl RequestGuard {
 
     pub(crate) fn interfered(&self, fault: u64) {
         self.note(|request| request.fault = Some(fault));
+    }
+
+    pub(crate) fn held(&self, held: bool) {
+        self.note(|request| request.held = held);
     }
 
     fn note(&self, change: impl FnOnce(&mut LoggedRequest)) {

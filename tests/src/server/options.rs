@@ -51,6 +51,9 @@ pub struct ServerOptions {
     pub gzip: bool,
     /// In which order marks are named in lists.
     pub seen_by_order: SeenByOrder,
+    /// Whether a source that a journalist deletes is purged at once; otherwise it is marked deleted until a command purges
+    /// it.
+    pub purge_at_once: bool,
     /// After how long a connection on which nothing is asked is closed; never without.
     pub idle_timeout: Option<Duration>,
     /// Whether every connection ends with its first answer, as with a development server.
@@ -74,6 +77,7 @@ impl ServerOptions {
             session_lifetime: SESSION_LIFETIME,
             gzip: false,
             seen_by_order: SeenByOrder::default(),
+            purge_at_once: false,
             idle_timeout: None,
             close_after_answer: false,
             control_listener: None,

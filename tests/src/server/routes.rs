@@ -1,21 +1,22 @@
 //! The routes of the API, and what they answer to whoever may ask.
 //!
-//! Who may ask is decided before a route is looked for, in [`exchange`](super::exchange). Acts of journalists (stars,
-//! seen marks, replies, deletions) and downloads have their place in [`acts`] and [`downloads`], and no routes yet: until
-//! they have, they are unknown like any other.
+//! Who may ask is decided before a route is looked for, in [`exchange`](super::exchange). What journalists do is in
+//! [`acts`]. Downloads have their place in [`downloads`], and no routes yet; neither has sending replies:
+//! until they have, they are unknown like any other.
 
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
 use axum::{Router, http::HeaderValue};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::answer::{Refusal, json, json_bytes};
+use super::acts;
+use super::answer::{Answer, Refusal, json, json_bytes};
 use super::desk::{Desk, List, SignedIn};
 use super::login::Credentials;
 use super::wire::{self, HintsJson, Pen, ROOT, TokenJson};
@@ -27,11 +28,9 @@ const HINTS_SINCE: u32 = 4;
 /// The newest number that a server knows; it takes anything beyond it for this one.
 const NEWEST_MINOR: u32 = 4;
 
-type Answer = Result<Response, Refusal>;
-
 /// All routes.
 pub(crate) fn router(desk: Arc<Desk>) -> Router {
-    let mut routes = sessions().merge(lists()).merge(records()).merge(downloads()).merge(acts());
+    let mut routes = sessions().merge(lists()).merge(records()).merge(downloads()).merge(acts::routes());
     if desk.options.api.is_newer() {
         routes =
             routes.route("/api/v1/auth", get(|| async { json(StatusCode::OK, &Value::Object(Default::default())) }));
@@ -86,11 +85,11 @@ fn records() -> Router<Arc<Desk>> {
         .route("/api/v1/sources/{source}", of_source(|pen, world, source| ok(&pen.source(world, source))))
         .route(
             "/api/v1/sources/{source}/submissions",
-            of_source(|pen, world, source| ok(&pen.submissions(world.submissions_of(source)))),
+            list_of_source(|pen, world, source| ok(&pen.submissions(world.submissions_of(source)))),
         )
         .route(
             "/api/v1/sources/{source}/replies",
-            of_source(|pen, world, source| ok(&pen.replies(world, world.replies_of(source)))),
+            list_of_source(|pen, world, source| ok(&pen.replies(world, world.replies_of(source)))),
         )
         .route(
             "/api/v1/sources/{source}/submissions/{item}",
@@ -114,11 +113,6 @@ fn downloads() -> Router<Arc<Desk>> {
     Router::new()
 }
 
-/// What journalists do: `add_star`, `remove_star`, `flag`, `seen`, replies, deletions.
-fn acts() -> Router<Arc<Desk>> {
-    Router::new()
-}
-
 /// A route about a source, listed or not.
 fn of_source(answer: fn(&Pen, &World, &Source) -> Answer) -> MethodRouter<Arc<Desk>> {
     get(move |State(desk): State<Arc<Desk>>, Path(source): Path<String>| async move {
@@ -126,6 +120,16 @@ fn of_source(answer: fn(&Pen, &World, &Source) -> Answer) -> MethodRouter<Arc<De
         let world = desk.world();
         let source = world.source(&source).ok_or(Refusal::NotFound)?;
         answer(&pen, &world, source)
+    })
+}
+
+/// A list of a source's, listed or not.
+fn list_of_source(answer: fn(&Pen, &World, &Source) -> Answer) -> MethodRouter<Arc<Desk>> {
+    get(move |State(desk): State<Arc<Desk>>, Path(source): Path<String>| async move {
+        desk.with_listed(|world, pen| {
+            let source = world.source(&source).ok_or(Refusal::NotFound)?;
+            answer(&pen, world, source)
+        })
     })
 }
 
@@ -207,9 +211,7 @@ fn hints(world: &World) -> HintsJson {
 }
 
 fn log_out(desk: &Desk, who: &SignedIn, body: &[u8]) -> Answer {
-    if !body.is_empty() && serde_json::from_slice::<Value>(body).is_err() {
-        return Err(Refusal::Malformed);
-    }
+    acts::check_optional(body)?;
     desk.logins().log_out(&who.token);
     let message = serde_json::json!({"message": "Your token has been revoked."});
     let mut answer = json(StatusCode::OK, &message).into_response();

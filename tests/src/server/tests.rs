@@ -13,12 +13,14 @@ use crate::clock::Clock;
 use crate::generator::{Account, MARLOW, Recipe, TERNBERG};
 
 mod access;
+mod acts;
 mod connections;
 mod control;
 mod faults;
 mod lists;
 mod login;
 mod records;
+mod snapshots;
 
 /// 2026-11-02T08:30:00Z, the beginning of a step of one-time codes.
 const NOW: Timestamp = Timestamp::constant(1_793_608_200, 0);

@@ -6,6 +6,8 @@
 //! **Invariant:** whatever changes an answer of the API also changes [`World::revision`], so an answer may be kept for
 //! as long as the revision stands.
 
+mod acts;
+mod changes;
 mod record;
 mod table;
 
@@ -14,6 +16,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use thiserror::Error;
 
+pub(crate) use acts::Deletion;
+pub use changes::{Change, Changes};
 pub use record::{Journalist, RecordId, Reply, Source, SourceKey, SourceState, Submission, SubmissionKind};
 use table::Table;
 
@@ -48,6 +52,7 @@ pub struct World {
     sources: Table<Source>,
     submissions: Table<Submission>,
     replies: Table<Reply>,
+    changes: Changes,
 }
 
 impl World {
@@ -59,6 +64,11 @@ impl World {
     /// A number that grows with every change that a list can show.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// What journalists changed through the API so far, and how often each change was made.
+    pub fn changes(&self) -> Changes {
+        self.changes.clone()
     }
 
     /// All journalists, `deleted` included.
@@ -174,6 +184,7 @@ impl World {
             kind,
             size,
             is_downloaded: false,
+            file_is_missing: false,
             seen_by: Vec::new(),
         };
         let row = self.submissions.insert(&id, submission)?;
@@ -200,9 +211,7 @@ impl World {
         if self.replies.get(id.as_str()).is_some() {
             return Err(WorldError::TakenId(id));
         }
-        if self.journalist(author).is_none() {
-            return Err(WorldError::NoJournalist(author.to_string()));
-        }
+        self.check_journalist(author)?;
         let filename = self.source_mut(source)?.next_filename("reply.gpg");
         let reply = Reply {
             id: id.clone(),
@@ -211,6 +220,7 @@ impl World {
             filename,
             size,
             is_deleted_by_source: false,
+            file_is_missing: false,
             seen_by: vec![author.clone()],
         };
         let row = self.replies.insert(&id, reply)?;
@@ -236,9 +246,7 @@ impl World {
     ///
     /// [`WorldError::NoJournalist`] or [`WorldError::NoItem`].
     pub fn mark_seen(&mut self, item: &RecordId, by: &RecordId) -> Result<(), WorldError> {
-        if self.journalist(by).is_none() {
-            return Err(WorldError::NoJournalist(by.to_string()));
-        }
+        self.check_journalist(by)?;
         let mut found = false;
         let submission = self.submissions.get_mut(item.as_str());
         let reply = self.replies.get_mut(item.as_str());
@@ -285,20 +293,28 @@ impl World {
     ///
     /// [`WorldError::NoItem`].
     pub fn delete_item(&mut self, item: &RecordId) -> Result<(), WorldError> {
-        let submission = self.submissions.remove(item.as_str());
-        let reply = self.replies.remove(item.as_str());
+        let submission = self.take_submission(item.as_str());
+        let reply = self.take_reply(item.as_str());
         if submission.is_none() && reply.is_none() {
             return Err(WorldError::NoItem(item.clone()));
         }
-        if let Some((row, submission)) = submission
-            && let Some(source) = self.sources.get_mut(submission.source.as_str())
-        {
-            source.submission_rows.retain(|other| *other != row);
+        self.changed();
+        Ok(())
+    }
+
+    /// The file of an item vanishes from the server's disk; its row stays.
+    ///
+    /// # Errors
+    ///
+    /// [`WorldError::NoItem`].
+    pub fn lose_file(&mut self, item: &RecordId) -> Result<(), WorldError> {
+        let submission = self.submissions.get_mut(item.as_str()).map(|row| &mut row.file_is_missing);
+        let reply = self.replies.get_mut(item.as_str()).map(|row| &mut row.file_is_missing);
+        if submission.is_none() && reply.is_none() {
+            return Err(WorldError::NoItem(item.clone()));
         }
-        if let Some((row, reply)) = reply
-            && let Some(source) = self.sources.get_mut(reply.source.as_str())
-        {
-            source.reply_rows.retain(|other| *other != row);
+        for file_is_missing in submission.into_iter().chain(reply) {
+            *file_is_missing = true;
         }
         self.changed();
         Ok(())
@@ -328,6 +344,13 @@ impl World {
         self.delete_conversation(id)?;
         self.sources.remove(id.as_str());
         Ok(())
+    }
+
+    /// Removes all sources that are marked deleted and all they had, and tells how many.
+    pub fn purge(&mut self) -> usize {
+        let marked = self.sources().filter(|source| source.state == SourceState::MarkedDeleted);
+        let marked: Vec<_> = marked.map(|source| source.id.clone()).collect();
+        marked.iter().filter(|id| self.purge_source(id).is_ok()).count()
     }
 
     /// Deletes a journalist, whose replies and marks move to [`DELETED_JOURNALIST`].
@@ -367,6 +390,31 @@ impl World {
 
     fn source_mut(&mut self, id: &RecordId) -> Result<&mut Source, WorldError> {
         self.sources.get_mut(id.as_str()).ok_or_else(|| WorldError::NoSource(id.clone()))
+    }
+
+    fn check_journalist(&self, id: &RecordId) -> Result<(), WorldError> {
+        match self.journalist(id) {
+            Some(_) => Ok(()),
+            None => Err(WorldError::NoJournalist(id.to_string())),
+        }
+    }
+
+    /// Takes a submission out of its table and its source's list.
+    fn take_submission(&mut self, id: &str) -> Option<Submission> {
+        let (row, submission) = self.submissions.remove(id)?;
+        if let Some(source) = self.sources.get_mut(submission.source.as_str()) {
+            source.submission_rows.retain(|other| *other != row);
+        }
+        Some(submission)
+    }
+
+    /// Takes a reply out of its table and its source's list.
+    fn take_reply(&mut self, id: &str) -> Option<Reply> {
+        let (row, reply) = self.replies.remove(id)?;
+        if let Some(source) = self.sources.get_mut(reply.source.as_str()) {
+            source.reply_rows.retain(|other| *other != row);
+        }
+        Some(reply)
     }
 
     fn changed(&mut self) {

@@ -43,10 +43,10 @@ async fn with_a_session_unknown_routes_are_not_found() {
         for path in ["/api/v1/nothing", "/api/v1/sources/", "/api/v2/index", "/"] {
             refused(site.signed(Method::GET, path, &token), 404, NOT_FOUND).await;
         }
-        // Acts and downloads are not there yet, and are not faked.
-        let star = format!("/api/v1/sources/{source}/add_star");
-        refused(site.signed(Method::POST, &star, &token), 404, NOT_FOUND).await;
-        refused(site.signed(Method::POST, "/api/v1/seen", &token).body("{}"), 404, NOT_FOUND).await;
+        // Downloads are not there yet, and are not faked.
+        let item = site.control().with_world(|world| world.submissions().next().unwrap().id.clone());
+        let download = format!("/api/v1/sources/{source}/submissions/{item}/download");
+        refused(site.signed(Method::GET, &download, &token), 404, NOT_FOUND).await;
     })
     .await;
 }

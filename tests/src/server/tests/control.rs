@@ -109,6 +109,7 @@ async fn a_refused_command_says_why() {
             (Command::Star { source: ghost() }, ControlError::World(WorldError::NoSource(ghost()))),
             (Command::NewFile { source: ghost(), size: 1 }, ControlError::World(WorldError::NoSource(ghost()))),
             (Command::DeleteItem { item: ghost() }, ControlError::World(WorldError::NoItem(ghost()))),
+            (Command::LoseFile { item: ghost() }, ControlError::World(WorldError::NoItem(ghost()))),
             (
                 Command::NewReply { source: first_source(&site), journalist: "ghost".to_owned(), size: 1 },
                 ControlError::World(WorldError::NoJournalist("ghost".to_owned())),
@@ -123,6 +124,7 @@ async fn a_refused_command_says_why() {
                 ControlError::Designation("one".to_owned()),
             ),
             (Command::RemoveFault { id: 7 }, ControlError::NoFault(7)),
+            (Command::ReleaseAnswers { id: 7 }, ControlError::NoFault(7)),
             (
                 Command::AddFault { fault: Fault::new(Matching::path("/"), FaultAct::html(42, "")) },
                 ControlError::Fault(FaultError::Status(42)),
@@ -178,6 +180,13 @@ async fn a_person_can_drive_a_server_by_http() {
         assert_eq!(outcome, json!({"time": {"now": "2026-11-02T08:31:00Z"}}));
         assert_eq!(json_of(order(json!({"do": "clear_faults"})).await.unwrap()).await, json!("done"));
 
+        assert_eq!(json_of(order(json!({"do": "freeze_lists"})).await.unwrap()).await, json!("done"));
+        assert_eq!(json_of(order(json!({"do": "thaw_lists"})).await.unwrap()).await, json!("done"));
+        let gone = json!({"do": "set_state", "source": source, "state": "marked_deleted"});
+        assert_eq!(json_of(order(gone).await.unwrap()).await, json!("done"));
+        let outcome = json_of(order(json!({"do": "purge"})).await.unwrap()).await;
+        assert_eq!(outcome, json!({"purged": {"sources": 2}}));
+
         let requests = site.client.get(format!("{origin}/control/requests")).send().await.unwrap();
         let requests: Vec<LoggedRequest> = requests.json().await.unwrap();
         assert_eq!(requests.len(), 1);
@@ -231,9 +240,47 @@ async fn commands_are_not_taken_on_the_apis_origin_or_from_afar() {
     .await;
 }
 
+#[tokio::test]
+async fn a_person_can_see_by_http_what_was_changed() {
+    bounded(async {
+        let control_listener = Some(ServerOptions::LOOPBACK);
+        let site = Site::start(ServerOptions { control_listener, ..small() }).await;
+        let token = site.sign_in(MARLOW).await;
+        let source = first_source(&site);
+        let item = site.control().with_world(|world| world.replies().next().unwrap().id.clone());
+        let changes = async || {
+            let url = format!("{}/control/changes", site.server.control_origin().unwrap());
+            json_of(site.client.get(url).send().await.unwrap()).await
+        };
+        assert_eq!(changes().await, json!([]));
+        site.control().apply(Command::Unstar { source: source.clone() }).unwrap();
+        let path = |act: &str| format!("/api/v1/sources/{source}/{act}");
+        for (method, act) in [(Method::POST, "add_star"), (Method::DELETE, "remove_star"), (Method::POST, "add_star")] {
+            assert!(site.signed(method, &path(act), &token).send().await.unwrap().status().is_success());
+        }
+        let delete = site.signed(Method::DELETE, &path(&format!("replies/{item}")), &token);
+        assert_eq!(delete.send().await.unwrap().status(), 200);
+        assert_eq!(
+            changes().await,
+            json!([
+                {"change": "star_set", "source": source.as_str(), "times": 2},
+                {"change": "star_removed", "source": source.as_str(), "times": 1},
+                {"change": "reply_deleted", "reply": item.as_str(), "times": 1},
+            ])
+        );
+    })
+    .await;
+}
+
 #[test]
 fn commands_survive_json() {
     let commands = [
+        Command::Purge,
+        Command::FreezeLists,
+        Command::ThawLists,
+        Command::LoseFile { item: "a".into() },
+        Command::ReleaseAnswers { id: 3 },
+        Command::AddFault { fault: Fault::new(Matching::path("/a"), FaultAct::HoldAnswer) },
         Command::NewSource { designation: None, key: KeyChoice::Pool(2), state: SourceState::Pending },
         Command::ClearFaults,
         Command::AddFault {

@@ -152,6 +152,67 @@ async fn sessions_end_with_time_or_at_once() {
 }
 
 #[tokio::test]
+async fn a_session_is_prolonged_by_use_and_nobody_says_so() {
+    bounded(async {
+        let site = Site::start(small()).await;
+        let login = json_of(site.login(MARLOW).send().await.unwrap()).await;
+        assert_eq!(login["expiration"], "2026-11-02T10:30:00.000000Z");
+        let token = login["token"].as_str().unwrap();
+        let pass = |seconds| site.control().apply(Command::AdvanceClock { seconds }).unwrap();
+        // With half an hour left it is not; with less it is, five times.
+        pass(5_400);
+        site.read("/api/v1/user", token).await;
+        pass(1_799);
+        for _ in 0..5 {
+            site.read("/api/v1/user", token).await;
+            pass(7_200);
+        }
+        site.read("/api/v1/user", token).await;
+        pass(1);
+        refused(site.signed(Method::GET, "/api/v1/user", token), 403, NOT_SIGNED_IN).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_uses_ends_as_announced() {
+    bounded(async {
+        let site = Site::start(small()).await;
+        let token = site.sign_in(MARLOW).await;
+        site.control().apply(Command::AdvanceClock { seconds: 5_400 }).unwrap();
+        site.read("/api/v1/user", &token).await;
+        site.control().apply(Command::AdvanceClock { seconds: 1_800 }).unwrap();
+        refused(site.signed(Method::GET, "/api/v1/user", &token), 403, NOT_SIGNED_IN).await;
+        // Nothing of it comes back with the next one.
+        let next = site.sign_in(MARLOW).await;
+        assert_ne!(next, token);
+        refused(site.signed(Method::GET, "/api/v1/user", &token), 403, NOT_SIGNED_IN).await;
+        site.read("/api/v1/user", &next).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn successes_count_as_attempts() {
+    bounded(async {
+        let site = Site::start(ServerOptions { throttle_logins: true, ..small() }).await;
+        for attempt in 0..6 {
+            // Once a code is spent its neighbours are good for a login as well.
+            let at = NOW.checked_add(jiff::SignedDuration::from_secs([0, 30, -30][attempt % 3])).unwrap();
+            let body = json!({
+                "username": MARLOW.username,
+                "passphrase": MARLOW.passphrase,
+                "one_time_code": MARLOW.code_at(at),
+            });
+            let answer = token_route(&site, &body.to_string()).send().await.unwrap();
+            assert_eq!(answer.status() == 200, attempt < 5, "attempt {attempt}");
+        }
+        site.sign_in(TERNBERG).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn throttling_is_an_option() {
     bounded(async {
         for throttle_logins in [false, true] {

@@ -199,6 +199,8 @@ pub struct Submission {
     pub size: u64,
     /// Whether somebody downloaded it the old way, which leaves no mark of who.
     pub is_downloaded: bool,
+    /// Whether its file has vanished from the disk.
+    pub file_is_missing: bool,
     /// Who has seen it, in the order of seeing.
     pub seen_by: Vec<RecordId>,
 }
@@ -218,6 +220,8 @@ pub struct Reply {
     pub size: u64,
     /// Whether the source has thrown its copy away.
     pub is_deleted_by_source: bool,
+    /// Whether its file has vanished from the disk.
+    pub file_is_missing: bool,
     /// Who has seen it, in the order of seeing.
     pub seen_by: Vec<RecordId>,
 }

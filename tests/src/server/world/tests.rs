@@ -76,6 +76,56 @@ fn a_purge_leaves_nothing() {
 }
 
 #[test]
+fn the_purge_takes_what_is_marked_and_nothing_else() {
+    let mut world = world();
+    for (id, state) in [("t", SourceState::MarkedDeleted), ("u", SourceState::Pending)] {
+        world.add_source(id.into(), "deep well".to_owned(), None, NOW).unwrap();
+        world.edit_source(&id.into(), |source| source.state = state).unwrap();
+    }
+    world.add_submission("m".into(), &"t".into(), SubmissionKind::Message, 600, LATER).unwrap();
+    assert_eq!(world.purge(), 1);
+    let left: Vec<_> = world.sources().map(|source| source.id.as_str()).collect();
+    assert_eq!(left, ["s", "u"]);
+    assert!(world.submission("m").is_none());
+    assert_eq!(world.purge(), 0);
+}
+
+#[test]
+fn acts_of_journalists_count_what_they_change() {
+    let mut world = world();
+    message(&mut world, "m");
+    message(&mut world, "n");
+    world.add_reply("m".into(), &"s".into(), &"d".into(), 900).unwrap();
+    let ann = RecordId::from("a");
+    let revision = world.revision();
+    for _ in 0..2 {
+        world.star_by_journalist("s", true).unwrap();
+        world.see_submission("m", &ann).unwrap();
+        world.see_reply("m", &ann).unwrap();
+    }
+    assert_eq!(world.revision(), revision + 3, "what changes nothing leaves lists as they are");
+    assert_eq!(world.delete_submission_by_journalist("m"), Ok(Deletion::Clean));
+    assert_eq!(world.delete_submission_by_journalist("m"), Err(WorldError::NoItem("m".into())));
+    world.lose_file(&"m".into()).unwrap();
+    assert_eq!(world.delete_conversation_by_journalist("s"), Ok(Deletion::FileMissing));
+    world.delete_source_by_journalist("s").unwrap();
+    assert_eq!(world.delete_source_by_journalist("s"), Err(WorldError::NoSource("s".into())));
+    assert_eq!(world.see_submission("n", &ann), Err(WorldError::NoItem("n".into())));
+    assert_eq!(world.see_reply("m", &"x".into()), Err(WorldError::NoJournalist("x".to_owned())));
+    let (source, journalist) = (RecordId::from("s"), ann);
+    let expected = [
+        Change::StarSet { source: source.clone() },
+        Change::SubmissionSeen { submission: "m".into(), journalist: journalist.clone() },
+        Change::ReplySeen { reply: "m".into(), journalist },
+        Change::SubmissionDeleted { submission: "m".into() },
+        Change::SubmissionDeleted { submission: "n".into() },
+        Change::ReplyDeleted { reply: "m".into() },
+        Change::SourceDeleted { source },
+    ];
+    assert_eq!(world.changes(), expected.into_iter().collect());
+}
+
+#[test]
 fn a_deleted_journalists_things_move() {
     let mut world = world();
     message(&mut world, "m");
