@@ -155,7 +155,8 @@ pub enum Call {
         token: Token,
         /// Whose conversation.
         source: SourceId,
-        /// The items that the client knows; those of other sources are refused.
+        /// The items that the client knows. Those that the server does not list for this source count as gone, and are not
+        /// asked for.
         items: Bounded<ItemId, MAX_DELETED>,
         /// The highest order number among them: an item beyond it is not deleted, whatever its id.
         upper_bound: OrderNumber,

@@ -5,6 +5,7 @@
 //! | `SD_PROXY_ORIGIN` | the server's origin: `http://` or `https://`, host, port | none: required |
 //! | `SD_PROXY_TOR` | `on`, or `off` to connect directly, which no onion service permits | `on` |
 //! | `SD_PROXY_SOCKS` | Tor's SOCKS server, as IP address and port | `127.0.0.1:9150` |
+//! | `SD_PROXY_DELETE_LIMIT` | how many targets one session may delete, 1 to 10000 | `200` |
 //! | `SD_PROXY_LOG` | `off`, `error`, `warn`, `info`, `debug` or `trace` | `info` |
 //! | `SD_PROXY_LOG_FILE` | an absolute path: log to this file instead of journald or syslog | none |
 //!
@@ -24,12 +25,16 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub use origin::{Origin, OriginError};
 
+use crate::delete_limit::DeleteLimit;
+
 /// The setting that holds the server's origin.
 pub const ORIGIN: &str = "SD_PROXY_ORIGIN";
 /// The setting that switches Tor on or off.
 pub const TOR: &str = "SD_PROXY_TOR";
 /// The setting that holds the SOCKS server's address.
 pub const SOCKS: &str = "SD_PROXY_SOCKS";
+/// The setting that holds how much one session may delete.
+pub const DELETE_LIMIT: &str = "SD_PROXY_DELETE_LIMIT";
 /// The setting that holds the log's level.
 pub const LOG: &str = "SD_PROXY_LOG";
 /// The setting that sends the log to a file.
@@ -45,6 +50,8 @@ pub struct Config {
     pub origin: Origin,
     /// The way to it.
     pub route: Route,
+    /// How much one session may delete.
+    pub delete_limit: DeleteLimit,
     /// The log.
     pub log: LogSettings,
 }
@@ -139,6 +146,11 @@ impl Config {
             Some("off") => Route::Direct,
             Some(_) => return Err(fault(TOR, SettingProblem::Invalid("`on` or `off`"))),
         };
+        let delete_limit = match value(DELETE_LIMIT)?.as_deref() {
+            None => DeleteLimit::default(),
+            Some(text) => DeleteLimit::parse(text)
+                .ok_or_else(|| fault(DELETE_LIMIT, SettingProblem::Invalid("a number from 1 to 10000")))?,
+        };
         let level = match value(LOG)?.as_deref() {
             None => LevelFilter::INFO,
             Some(name) => level(name).ok_or_else(|| fault(LOG, SettingProblem::Invalid("a level")))?,
@@ -147,7 +159,7 @@ impl Config {
         if file.as_ref().is_some_and(|path| !path.is_absolute()) {
             return Err(fault(LOG_FILE, SettingProblem::Invalid("an absolute path")));
         }
-        Ok(Self { origin, route, log: LogSettings { level, file } })
+        Ok(Self { origin, route, delete_limit, log: LogSettings { level, file } })
     }
 }
 
@@ -207,6 +219,7 @@ mod tests {
     fn only_the_origin_is_required() {
         let config = load(&[(ORIGIN, "http://example.onion")]).unwrap();
         assert_eq!(config.route, Route::Tor { socks: "127.0.0.1:9150".parse().unwrap() });
+        assert_eq!(config.delete_limit, DeleteLimit::default());
         assert_eq!(config.log, LogSettings::default());
         assert_eq!(refusal(&[]), Refusal::SettingMissing(SettingName::try_new(ORIGIN).unwrap()));
     }
@@ -221,6 +234,9 @@ mod tests {
             (SOCKS, "127.0.0.1"),
             (SOCKS, "127.0.0.1:0"),
             (SOCKS, "socks5h://127.0.0.1:9150"),
+            (DELETE_LIMIT, "0"),
+            (DELETE_LIMIT, "10001"),
+            (DELETE_LIMIT, "none"),
             (LOG, "proxy_vm=trace"),
             (LOG_FILE, "proxy.log"),
         ] {

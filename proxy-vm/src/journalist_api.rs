@@ -14,8 +14,11 @@ mod list;
 mod sanitize;
 mod wire;
 
-use protocol::value::{OneTimeCode, Passphrase, SourceId, Token, Username};
-use protocol::{ApiLevel, CallError};
+use protocol::call::MAX_DELETED;
+use protocol::value::{
+    Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, ReplyId, SourceId, SubmissionId, Token, Username,
+};
+use protocol::{ApiLevel, CallError, SeenItems};
 
 use crate::outlet::Outlet;
 
@@ -30,6 +33,17 @@ pub struct Credentials {
     pub passphrase: Passphrase,
     /// The one-time code.
     pub one_time_code: OneTimeCode,
+}
+
+/// What of a conversation is to be deleted.
+#[derive(Debug)]
+pub struct Conversation {
+    /// Whose it is.
+    pub source: SourceId,
+    /// Its items that are to be deleted.
+    pub items: Bounded<ItemId, MAX_DELETED>,
+    /// What is beyond this order number stays.
+    pub upper_bound: OrderNumber,
 }
 
 /// The operations of the Journalist API. Each sends its answer through the outlet, which it begins only when the server
@@ -67,6 +81,66 @@ pub trait JournalistApi: Send + Sync + 'static {
     fn get_all_replies(
         &self,
         token: &Token,
+        outlet: &mut Outlet<'_>,
+    ) -> impl Future<Output = Result<(), CallError>> + Send;
+
+    /// Stars a source.
+    fn star(
+        &self,
+        token: &Token,
+        source: SourceId,
+        outlet: &mut Outlet<'_>,
+    ) -> impl Future<Output = Result<(), CallError>> + Send;
+
+    /// Takes a source's star away.
+    fn unstar(
+        &self,
+        token: &Token,
+        source: SourceId,
+        outlet: &mut Outlet<'_>,
+    ) -> impl Future<Output = Result<(), CallError>> + Send;
+
+    /// Marks items as seen by the session's journalist: all or none. No items are refused, and nothing is sent.
+    fn mark_seen(
+        &self,
+        token: &Token,
+        items: &SeenItems,
+        outlet: &mut Outlet<'_>,
+    ) -> impl Future<Output = Result<(), CallError>> + Send;
+
+    /// Deletes a source with all that belongs to it.
+    fn delete_source(
+        &self,
+        token: &Token,
+        source: SourceId,
+        outlet: &mut Outlet<'_>,
+    ) -> impl Future<Output = Result<(), CallError>> + Send;
+
+    /// Deletes items of one conversation, and sends what became of each as soon as that is known, in the order in which
+    /// they are given. Only what the server lists for the source is deleted. Stops at the first failure that the next
+    /// item would meet too.
+    fn delete_conversation(
+        &self,
+        token: &Token,
+        conversation: &Conversation,
+        outlet: &mut Outlet<'_>,
+    ) -> impl Future<Output = Result<(), CallError>> + Send;
+
+    /// Deletes a message or a file.
+    fn delete_submission(
+        &self,
+        token: &Token,
+        source: SourceId,
+        submission: SubmissionId,
+        outlet: &mut Outlet<'_>,
+    ) -> impl Future<Output = Result<(), CallError>> + Send;
+
+    /// Deletes a reply.
+    fn delete_reply(
+        &self,
+        token: &Token,
+        source: SourceId,
+        reply: ReplyId,
         outlet: &mut Outlet<'_>,
     ) -> impl Future<Output = Result<(), CallError>> + Send;
 }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod delete_limit;
 pub mod journalist_api;
 pub mod log;
 pub mod outlet;

@@ -22,14 +22,15 @@ Splitdrop's proxy: speaks to the SecureDrop server for the client VM.
 
 It is no command to run by hand. qrexec starts it in the proxy VM, as the service
 splitdrop.Proxy+SCOPE, and speaks to it on standard input and output. SCOPE is
-session or metadata.
+session, metadata, mark or delete.
 
 Settings (dom0: qvm-features VM vm-config.NAME VALUE; elsewhere the environment):
-  SD_PROXY_ORIGIN    the server: http:// or https://, host, port (required)
-  SD_PROXY_TOR       on or off (default: on, which an onion service requires)
-  SD_PROXY_SOCKS     Tor's SOCKS server (default: 127.0.0.1:9150)
-  SD_PROXY_LOG       off, error, warn, info, debug or trace (default: info)
-  SD_PROXY_LOG_FILE  log to this file, not to journald or syslog
+  SD_PROXY_ORIGIN        the server: http:// or https://, host, port (required)
+  SD_PROXY_TOR           on or off (default: on, which an onion service requires)
+  SD_PROXY_SOCKS         Tor's SOCKS server (default: 127.0.0.1:9150)
+  SD_PROXY_DELETE_LIMIT  how many targets one session may delete (default: 200)
+  SD_PROXY_LOG           off, error, warn, info, debug or trace (default: info)
+  SD_PROXY_LOG_FILE      log to this file, not to journald or syslog
 
 Exit codes:
   0  the session ended in order
@@ -101,7 +102,7 @@ fn start(scope: Scope) -> anyhow::Result<Exit> {
         Ok(config) => {
             warn_of(&config);
             let tor = matches!(config.route, Route::Tor { .. });
-            Session::new(HttpApi::try_new(&config, Limits::default())?, tor)
+            Session::new(HttpApi::try_new(&config, Limits::default())?, tor, config.delete_limit)
         }
         Err(error) => {
             tracing::error!(%error, "no session without valid settings");

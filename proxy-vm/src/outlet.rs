@@ -37,6 +37,10 @@ impl Contacts {
 
     fn note_result(&self, result: &Result<(), CallError>) {
         let Err(error) = result else { return self.note(None) };
+        // Nothing was sent anywhere.
+        if error.stage == Stage::Admission {
+            return;
+        }
         match error.kind {
             ErrorKind::Unauthorized
             | ErrorKind::NotFound
@@ -119,6 +123,7 @@ mod tests {
         let contacts = Contacts::default();
         assert_eq!(contacts.last(), ServerContact::NoneYet);
         contacts.note_result(&Err(CallError::new(ErrorKind::Cancelled, Stage::Body, Retry::Now)));
+        contacts.note_result(&Err(CallError::new(ErrorKind::Refused, Stage::Admission, Retry::Never)));
         assert_eq!(contacts.last(), ServerContact::NoneYet);
 
         contacts.note_result(&Err(CallError::new(ErrorKind::Unauthorized, Stage::FirstByte, Retry::WhenUserActs)));

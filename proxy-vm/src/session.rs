@@ -2,6 +2,8 @@
 //!
 //! **Invariant:** whether the session may be used is decided before its first call. Without valid settings no call is
 //! performed.
+//!
+//! **Invariant:** what a session may delete is counted before anything is sent.
 
 use std::time::Duration;
 
@@ -9,7 +11,8 @@ use protocol::{Call, CallError, ErrorKind, Health, Hello, Items, Refusal, Retry,
 use qubes_rpc::serve::{Responder, Service};
 use tokio::time::Instant;
 
-use crate::journalist_api::{Credentials, JournalistApi};
+use crate::delete_limit::{DeleteLimit, DeleteTargets};
+use crate::journalist_api::{Conversation, Credentials, JournalistApi};
 use crate::outlet::{Contacts, Outlet};
 
 /// Performs a session's calls through `A`.
@@ -18,19 +21,22 @@ pub struct Session<A> {
     api: Result<A, Refusal>,
     tor: bool,
     contacts: Contacts,
+    delete_targets: DeleteTargets,
 }
 
 impl<A: JournalistApi> Session<A> {
-    /// A session that performs its calls through `api`; `tor` says whether that goes through Tor.
+    /// A session that performs its calls through `api`; `tor` says whether that goes through Tor, and `delete_limit`
+    /// how much they may delete.
     #[must_use]
-    pub fn new(api: A, tor: bool) -> Self {
-        Self { api: Ok(api), tor, contacts: Contacts::default() }
+    pub fn new(api: A, tor: bool, delete_limit: DeleteLimit) -> Self {
+        Self { api: Ok(api), tor, contacts: Contacts::default(), delete_targets: DeleteTargets::new(delete_limit) }
     }
 
     /// A session that only tells the client why there is none.
     #[must_use]
     pub fn refused(refusal: Refusal) -> Self {
-        Self { api: Err(refusal), tor: false, contacts: Contacts::default() }
+        let delete_targets = DeleteTargets::new(DeleteLimit::default());
+        Self { api: Err(refusal), tor: false, contacts: Contacts::default(), delete_targets }
     }
 
     fn health(&self) -> Health {
@@ -55,6 +61,7 @@ impl<A: JournalistApi> Service for Session<A> {
             let Ok(api) = &self.api else {
                 return Err(CallError::new(ErrorKind::Internal, Stage::Admission, Retry::Never));
             };
+            self.delete_targets.admit(&call)?;
             let mut outlet = Outlet::new(answer, &self.contacts, started, deadline);
             let result = match call {
                 // Answered without the server, and so no contact with it.
@@ -70,6 +77,20 @@ impl<A: JournalistApi> Service for Session<A> {
                 Call::GetSources { token } => api.get_sources(&token, &mut outlet).await,
                 Call::GetSubmissions { token, source } => api.get_submissions(&token, source, &mut outlet).await,
                 Call::GetAllReplies { token } => api.get_all_replies(&token, &mut outlet).await,
+                Call::Star { token, source } => api.star(&token, source, &mut outlet).await,
+                Call::Unstar { token, source } => api.unstar(&token, source, &mut outlet).await,
+                Call::MarkSeen { token, items } => api.mark_seen(&token, &items, &mut outlet).await,
+                Call::DeleteSource { token, source } => api.delete_source(&token, source, &mut outlet).await,
+                Call::DeleteConversation { token, source, items, upper_bound } => {
+                    let conversation = Conversation { source, items, upper_bound };
+                    api.delete_conversation(&token, &conversation, &mut outlet).await
+                }
+                Call::DeleteSubmission { token, source, submission } => {
+                    api.delete_submission(&token, source, submission, &mut outlet).await
+                }
+                Call::DeleteReply { token, source, reply } => {
+                    api.delete_reply(&token, source, reply, &mut outlet).await
+                }
             };
             outlet.settle(&result);
             result

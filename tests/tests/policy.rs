@@ -1,12 +1,16 @@
-//! What dom0 has to say, with the real programs: a policy that refuses a call, and one that cannot be read.
+//! What dom0 has to say, with the real programs: a policy that refuses a call, and one that cannot be read. And that the
+//! shipped policy rules each scope by itself.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use protocol::Scope;
 use serde_json::Value;
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::MARLOW;
 use staging::qrexec::broker::{EventKind, RefusedBy};
-use staging::qrexec::policy::{PolicyError, Refusal};
+use staging::qrexec::policy::{Call, Decision, Policy, PolicyError, Refusal};
+use staging::qrexec::system::{QubeName, System};
 
+const SHIPPED: &str = include_str!("../../qubes-rpc/dom0/31-splitdrop.policy");
 /// The exit code for a call that dom0 refused.
 const POLICY_REFUSED: i32 = 7;
 
@@ -80,4 +84,32 @@ async fn a_sync_that_the_policy_denies_ends_with_7_and_the_session_stays() {
     let status = environment.json(&["status"], "").await.unwrap();
     assert_eq!(status["session"]["state"], "signed_in");
     environment.stop().await.unwrap();
+}
+
+/// A newsroom that wants to be asked about one kind of act is asked about that one alone.
+#[test]
+fn each_scope_of_the_protocol_has_a_rule_of_its_own() {
+    let decide = |policy: &Policy, scope: Scope| {
+        let call = Call {
+            service: "splitdrop.Proxy".to_owned(),
+            argument: scope.to_string(),
+            source: QubeName::try_new("sd-app").unwrap(),
+            target: "sd-proxy".to_owned(),
+        };
+        policy.evaluate(&call, &System::workstation())
+    };
+    for asked in Scope::ALL {
+        let allows = format!("+{asked} ");
+        let rules: Vec<_> = SHIPPED.lines().filter(|line| !line.starts_with('#') && line.contains(&allows)).collect();
+        assert_eq!(rules.len(), 1, "{asked}");
+        let asking = SHIPPED.replace(rules[0], &rules[0].replace("allow", "ask"));
+        let policy = Policy::parse(&[("31-splitdrop.policy", asking)]).unwrap();
+        for scope in Scope::ALL {
+            match decide(&policy, scope) {
+                Decision::Ask { .. } if scope == asked => {}
+                Decision::Allow { .. } if scope != asked => {}
+                other => panic!("{asked} asked, {scope}: {other:?}"),
+            }
+        }
+    }
 }

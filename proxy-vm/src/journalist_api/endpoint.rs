@@ -1,12 +1,13 @@
-//! The requests that the proxy can make: the only place that forms a method and a path.
+//! The requests that the proxy can make: the only place that forms a method and a path, and says which status a request
+//! is answered with.
 //!
 //! **Invariant:** a path is built from this file's own words and from ids, which hold nothing but hexadecimal digits and
 //! hyphens.
 
-use protocol::value::SourceId;
-use reqwest::Method;
+use protocol::value::{ReplyId, SourceId, SubmissionId};
+use reqwest::{Method, StatusCode};
 
-/// A resource of version 1 of the Journalist API.
+/// A request of version 1 of the Journalist API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Endpoint {
     /// Signing in.
@@ -23,14 +24,36 @@ pub(super) enum Endpoint {
     SourceSubmissions(SourceId),
     /// The replies to all sources.
     Replies,
+    /// The replies to one source.
+    SourceReplies(SourceId),
+    /// Starring a source.
+    AddStar(SourceId),
+    /// Taking a source's star away.
+    RemoveStar(SourceId),
+    /// Marking items as seen.
+    Seen,
+    /// Deleting a source.
+    DeleteSource(SourceId),
+    /// Deleting a message or a file. The server checks that the source exists, and not that the item is its own.
+    DeleteSubmission(SourceId, SubmissionId),
+    /// Deleting a reply. The same holds.
+    DeleteReply(SourceId, ReplyId),
 }
 
 impl Endpoint {
     /// The request's method.
     pub(super) fn method(self) -> Method {
         match self {
-            Self::Token | Self::Logout => Method::POST,
-            Self::Users | Self::Sources | Self::Submissions | Self::SourceSubmissions(_) | Self::Replies => Method::GET,
+            Self::Token | Self::Logout | Self::AddStar(_) | Self::Seen => Method::POST,
+            Self::Users
+            | Self::Sources
+            | Self::Submissions
+            | Self::SourceSubmissions(_)
+            | Self::Replies
+            | Self::SourceReplies(_) => Method::GET,
+            Self::RemoveStar(_) | Self::DeleteSource(_) | Self::DeleteSubmission(_, _) | Self::DeleteReply(_, _) => {
+                Method::DELETE
+            }
         }
     }
 
@@ -44,6 +67,37 @@ impl Endpoint {
             Self::Submissions => "/api/v1/submissions".to_owned(),
             Self::SourceSubmissions(source) => format!("/api/v1/sources/{source}/submissions"),
             Self::Replies => "/api/v1/replies".to_owned(),
+            Self::SourceReplies(source) => format!("/api/v1/sources/{source}/replies"),
+            Self::AddStar(source) => format!("/api/v1/sources/{source}/add_star"),
+            Self::RemoveStar(source) => format!("/api/v1/sources/{source}/remove_star"),
+            Self::Seen => "/api/v1/seen".to_owned(),
+            Self::DeleteSource(source) => format!("/api/v1/sources/{source}"),
+            Self::DeleteSubmission(source, submission) => {
+                format!("/api/v1/sources/{source}/submissions/{submission}")
+            }
+            Self::DeleteReply(source, reply) => format!("/api/v1/sources/{source}/replies/{reply}"),
+        }
+    }
+
+    /// Whether `status` says that the server did what was asked. Any other status is a failure, another 2xx too: what it
+    /// would mean is written nowhere.
+    pub(super) fn succeeds_with(self, status: StatusCode) -> bool {
+        match self {
+            // The server answers with 201, also where the source had a star. A 200 can mean nothing else either.
+            Self::AddStar(_) => status == StatusCode::CREATED || status == StatusCode::OK,
+            Self::Token
+            | Self::Logout
+            | Self::Users
+            | Self::Sources
+            | Self::Submissions
+            | Self::SourceSubmissions(_)
+            | Self::Replies
+            | Self::SourceReplies(_)
+            | Self::RemoveStar(_)
+            | Self::Seen
+            | Self::DeleteSource(_)
+            | Self::DeleteSubmission(_, _)
+            | Self::DeleteReply(_, _) => status == StatusCode::OK,
         }
     }
 
@@ -57,6 +111,13 @@ impl Endpoint {
             Self::Submissions => "submissions",
             Self::SourceSubmissions(_) => "source_submissions",
             Self::Replies => "replies",
+            Self::SourceReplies(_) => "source_replies",
+            Self::AddStar(_) => "add_star",
+            Self::RemoveStar(_) => "remove_star",
+            Self::Seen => "seen",
+            Self::DeleteSource(_) => "delete_source",
+            Self::DeleteSubmission(_, _) => "delete_submission",
+            Self::DeleteReply(_, _) => "delete_reply",
         }
     }
 }
@@ -73,12 +134,21 @@ mod tests {
         assert_eq!(path, "/api/v1/sources/0F3A1B52-8c1d-4e6f-9a7b-2c4d6e8f0a1b/submissions");
         let url = Origin::parse("http://127.0.0.1:8081").unwrap().at(&path);
         assert_eq!(url.as_str(), format!("http://127.0.0.1:8081{path}"));
+
+        let reply: ReplyId = "A7c2e9f4-0d1b-4c3a-8e5f-6b7a8c9d0e1f".parse().unwrap();
+        let path = Endpoint::DeleteReply(source, reply).path();
+        assert_eq!(
+            path,
+            "/api/v1/sources/0F3A1B52-8c1d-4e6f-9a7b-2c4d6e8f0a1b/replies/A7c2e9f4-0d1b-4c3a-8e5f-6b7a8c9d0e1f"
+        );
     }
 
     #[test]
     fn hostile_ids_never_get_here() {
         for text in ["../../../../api/v1/logout/x/y/z/aaaa1", "0f3a1b52-8c1d-4e6f-9a7b-2c4d6e8f0a1?", "%2e%2e", ""] {
             assert!(text.parse::<SourceId>().is_err(), "{text}");
+            assert!(text.parse::<SubmissionId>().is_err(), "{text}");
+            assert!(text.parse::<ReplyId>().is_err(), "{text}");
         }
     }
 }

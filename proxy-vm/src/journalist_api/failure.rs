@@ -17,11 +17,24 @@
 //! | 413 | too large | first byte | never |
 //! | 429 | rate limited | first byte | later, as `Retry-After` says |
 //! | 5xx | server | first byte | later, as `Retry-After` says |
-//! | 1xx, 2xx other than 200, 3xx | bad response | first byte | later |
+//! | 1xx, 2xx other than the request's own, 3xx | bad response | first byte | later |
 //! | nothing more of the body for the idle bound | timeout | body | later |
 //! | the body is cut short | bad response | body | later |
 //! | the body is over its cap | too large | body | never |
 //! | the body is not what the call is answered with | bad response | parse | later |
+//! | no items to mark as seen | refused | admission | never |
+//!
+//! What only changes something on the server, and reads nothing of the answer, has happened once the status says so:
+//! whatever becomes of the body then is no failure.
+//!
+//! The items of a conversation fail one by one:
+//!
+//! | What happens | kind | stage | retry |
+//! |---|---|---|---|
+//! | the item is beyond the bound | refused | admission | never |
+//! | the list does not say of which source the item is, or where it stands | bad response | parse | later |
+//! | the item is not in a list with an entry of which not even the id can be read | bad response | parse | later |
+//! | the server does not delete it | as above | as above | as above |
 //!
 //! A login that may have reached the server is repeated only by the user: the server takes a one-time code once.
 //!
@@ -44,7 +57,7 @@ type SocksError = <SocksV5<HttpConnector> as Service<Uri>>::Error;
 
 const LATER: Retry = Retry::Later { wait_ms: None };
 
-/// The server answered with another status than the call is answered with.
+/// The server answered with another status than the request's own.
 pub(super) fn status(status: StatusCode, headers: &HeaderMap) -> CallError {
     let (kind, retry) = match status.as_u16() {
         401 | 403 => (ErrorKind::Unauthorized, Retry::WhenUserActs),
@@ -144,6 +157,26 @@ pub(super) fn list(error: ListError) -> CallError {
         ListError::Shape => not_understood().with_detail("the answer is not built as a list"),
         ListError::TooLarge => too_large(),
     }
+}
+
+/// A call that would mark nothing, which the server refuses too.
+pub(super) fn nothing_to_mark() -> CallError {
+    CallError::new(ErrorKind::Refused, Stage::Admission, Retry::Never).with_detail("no items to mark as seen")
+}
+
+/// An item of a conversation is beyond the bound up to which that is to be deleted.
+pub(super) fn beyond_the_bound() -> CallError {
+    CallError::new(ErrorKind::Refused, Stage::Admission, Retry::Never).with_detail("the item is beyond the upper bound")
+}
+
+/// An item is listed, and whose it is or where it stands cannot be read.
+pub(super) fn unclear_item() -> CallError {
+    not_understood().with_detail("the server's record of the item cannot be read")
+}
+
+/// An item is not listed, and one that is has no id that can be read: it may be this one.
+pub(super) fn nameless_items() -> CallError {
+    not_understood().with_detail("the server lists an item without an id")
 }
 
 /// The request could not be built.

@@ -10,13 +10,15 @@
 //! [`Limits::first_byte`], which is longer, a pause in the body by [`Limits::idle`], and everything by the call's own deadline,
 //! which whoever performs the call keeps.
 
+mod conversation;
+
 use std::time::Duration;
 
 use bytes::Bytes;
-use protocol::value::{SourceId, Token};
-use protocol::{ApiLevel, CallError, Field, Items, Journalist, Reply, SignedIn, Source, Stage, Submission};
+use protocol::value::{ReplyId, SourceId, SubmissionId, Token};
+use protocol::{ApiLevel, CallError, Field, Items, Journalist, Reply, SeenItems, SignedIn, Source, Stage, Submission};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, Method, Proxy, Response, StatusCode};
+use reqwest::{Client, Method, Proxy, Response};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -25,7 +27,7 @@ use super::connecting::{NoFirstByte, WatchConnector, watched};
 use super::endpoint::Endpoint;
 use super::list::{Batches, ListSplitter};
 use super::sanitize::{ServerRecord, signed_in};
-use super::{Credentials, JournalistApi, failure, wire};
+use super::{Conversation, Credentials, JournalistApi, failure, wire};
 use crate::config::{Config, Origin, Route};
 use crate::outlet::Outlet;
 
@@ -111,7 +113,7 @@ impl HttpApi {
         Ok(Self { client, origin: config.origin.clone(), limits })
     }
 
-    /// Sends a request and waits for the head of its answer, which must be a 200.
+    /// Sends a request and waits for the head of its answer, whose status must be the one of success.
     async fn send(
         &self,
         endpoint: Endpoint,
@@ -155,13 +157,13 @@ impl HttpApi {
                     elapsed_ms,
                     "answered"
                 );
-                if status != StatusCode::OK {
+                if !endpoint.succeeds_with(status) {
                     tracing::warn!(
                         endpoint = endpoint.name(),
                         request_id,
                         status = status.as_u16(),
                         elapsed_ms,
-                        "not 200"
+                        "not the status of success"
                     );
                     return Err(failure::status(status, response.headers()));
                 }
@@ -205,6 +207,20 @@ impl HttpApi {
         Ok(())
     }
 
+    /// Makes a request that changes something on the server, and whose answer says nothing but that.
+    async fn act(
+        &self,
+        endpoint: Endpoint,
+        token: &Token,
+        body: Option<Bytes>,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), CallError> {
+        let answer = self.send(endpoint, Some(token), body, outlet).await?;
+        outlet.begin().await?;
+        answer.capped(self.limits.small_bytes).drain().await;
+        Ok(())
+    }
+
     async fn sign_in(&self, credentials: &Credentials, outlet: &mut Outlet<'_>) -> Result<SignedIn, CallError> {
         let mut body = Zeroizing::new(Vec::with_capacity(LOGIN_BODY));
         let login = wire::LoginRequest {
@@ -229,10 +245,7 @@ impl JournalistApi for HttpApi {
     }
 
     async fn logout(&self, token: &Token, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
-        let answer = self.send(Endpoint::Logout, Some(token), None, outlet).await?;
-        outlet.begin().await?;
-        answer.capped(self.limits.small_bytes).read().await?;
-        Ok(())
+        self.act(Endpoint::Logout, token, None, outlet).await
     }
 
     async fn get_users(&self, token: &Token, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
@@ -261,9 +274,63 @@ impl JournalistApi for HttpApi {
     async fn get_all_replies(&self, token: &Token, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
         self.list::<Reply>(Endpoint::Replies, token, outlet, |_| Ok(())).await
     }
+
+    async fn star(&self, token: &Token, source: SourceId, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        self.act(Endpoint::AddStar(source), token, None, outlet).await
+    }
+
+    async fn unstar(&self, token: &Token, source: SourceId, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        self.act(Endpoint::RemoveStar(source), token, None, outlet).await
+    }
+
+    async fn mark_seen(&self, token: &Token, items: &SeenItems, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        let seen = wire::SeenRequest {
+            files: items.files.as_slice(),
+            messages: items.messages.as_slice(),
+            replies: items.replies.as_slice(),
+        };
+        if seen.files.is_empty() && seen.messages.is_empty() && seen.replies.is_empty() {
+            return Err(failure::nothing_to_mark());
+        }
+        let body = serde_json::to_vec(&seen).map_err(|_| failure::request("the marks could not be written"))?;
+        self.act(Endpoint::Seen, token, Some(body.into()), outlet).await
+    }
+
+    async fn delete_source(&self, token: &Token, source: SourceId, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        self.act(Endpoint::DeleteSource(source), token, None, outlet).await
+    }
+
+    async fn delete_conversation(
+        &self,
+        token: &Token,
+        conversation: &Conversation,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), CallError> {
+        self.delete_items(token, conversation, outlet).await
+    }
+
+    async fn delete_submission(
+        &self,
+        token: &Token,
+        source: SourceId,
+        submission: SubmissionId,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), CallError> {
+        self.act(Endpoint::DeleteSubmission(source, submission), token, None, outlet).await
+    }
+
+    async fn delete_reply(
+        &self,
+        token: &Token,
+        source: SourceId,
+        reply: ReplyId,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), CallError> {
+        self.act(Endpoint::DeleteReply(source, reply), token, None, outlet).await
+    }
 }
 
-/// The body of a 200, as it comes.
+/// The body of an answer that says success, as it comes.
 #[derive(Debug)]
 struct Answer {
     response: Response,
@@ -305,6 +372,18 @@ impl Answer {
         }
         self.log_end(0, 0);
         Ok(body)
+    }
+
+    /// Reads what comes and throws it away, so that the connection can be used again.
+    ///
+    /// For a request that changes something: the status has said that it is done. A body that is cut, stops or is too large
+    /// takes nothing of that back, and a call that failed for it would be made once more for nothing.
+    async fn drain(self) {
+        let (endpoint, request_id) = (self.endpoint.name(), self.request_id.clone());
+        if let Err(error) = self.read().await {
+            let (kind, stage) = (error.kind.name(), error.stage.name());
+            tracing::warn!(endpoint, request_id, kind, stage, "done, though the answer is not whole");
+        }
     }
 
     fn log_end(&self, records: u32, unreadable: u32) {

@@ -88,6 +88,31 @@ impl ServerRecord for Journalist {
     }
 }
 
+/// An item of a conversation: which one it is and where it stands, whatever else of its record can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ListedItem<I> {
+    /// Its id.
+    pub(super) id: I,
+    /// Its source and its place in the conversation; `None` when one of them cannot be read.
+    pub(super) place: Option<(SourceId, OrderNumber)>,
+}
+
+/// Reads of an entry of `/submissions` or `/replies` which item it is; `None` when not even its id can be read.
+pub(super) fn listed_item<I: Copy + DeserializeOwned>(json: &str) -> Option<ListedItem<I>> {
+    let read = read_record(
+        json,
+        |record: &wire::Item<'_>| record.uuid,
+        |id, record| {
+            let filename = field::<Filename>(record.filename, Field::Filename)?;
+            Ok(ListedItem { id, place: Some((source(record.source_url)?, order(&filename)?)) })
+        },
+    );
+    match read {
+        Ok(item) => Some(item),
+        Err(unreadable) => unreadable.id.map(|id| ListedItem { id, place: None }),
+    }
+}
+
 /// Reads the answer to a login; `None` when it is not what a login is answered with.
 ///
 /// A name that is no name is left out: it decides nothing here, and the list of journalists marks it.
@@ -128,7 +153,7 @@ fn is_object(json: &str) -> bool {
 }
 
 fn id_alone<I: DeserializeOwned>(json: &str) -> Option<I> {
-    let record: wire::IdAlone<'_> = serde_json::from_str(json).ok()?;
+    let record: wire::IdAlone<'_> = serde_json::from_str(json).ok().filter(|_| is_object(json))?;
     field(record.uuid, Field::Id).ok()
 }
 

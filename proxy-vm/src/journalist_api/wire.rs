@@ -3,7 +3,7 @@
 //! Records keep each field raw, so that a field that cannot be read is told apart from the record around it. Fields that
 //! are not used are not named and do not matter.
 
-use protocol::value::{JournalistId, Token};
+use protocol::value::{JournalistId, ReplyId, SubmissionId, Token};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -89,6 +89,17 @@ pub(super) struct User<'a> {
     pub(super) last_name: Raw<'a>,
 }
 
+/// What submissions and replies have in common, as far as it says which item an entry is.
+#[derive(Debug, Deserialize)]
+pub(super) struct Item<'a> {
+    #[serde(borrow)]
+    pub(super) uuid: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) source_url: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) filename: Raw<'a>,
+}
+
 /// What is left of an entry that is not as it should be.
 #[derive(Debug, Deserialize)]
 pub(super) struct IdAlone<'a> {
@@ -102,6 +113,17 @@ pub(super) struct LoginRequest<'a> {
     pub(super) username: &'a str,
     pub(super) passphrase: &'a str,
     pub(super) one_time_code: &'a str,
+}
+
+/// The body of a call that marks items as seen. The server takes an empty list for none given.
+#[derive(Debug, Serialize)]
+pub(super) struct SeenRequest<'a> {
+    #[serde(skip_serializing_if = "<[SubmissionId]>::is_empty")]
+    pub(super) files: &'a [SubmissionId],
+    #[serde(skip_serializing_if = "<[SubmissionId]>::is_empty")]
+    pub(super) messages: &'a [SubmissionId],
+    #[serde(skip_serializing_if = "<[ReplyId]>::is_empty")]
+    pub(super) replies: &'a [ReplyId],
 }
 
 /// The answer to a login.

@@ -9,8 +9,8 @@ use protocol::answer::{Part, ServerContact};
 use protocol::handshake::{Welcome, decode_welcome, encode_hello};
 use protocol::value::{SoftwareVersion, Token};
 use protocol::{
-    Answer, Call, CallError, CallId, Deadline, FromProxy, Hello, Items, Limits as SessionLimits, Listed, Request,
-    Scope, ToProxy,
+    Answer, Call, CallError, CallId, Deadline, Deletion, FromProxy, Hello, Items, Limits as SessionLimits, Listed,
+    Request, Scope, ToProxy,
 };
 use proxy_vm::config::{self, Config};
 use proxy_vm::journalist_api::{HttpApi, Limits};
@@ -59,11 +59,22 @@ impl Outcome {
                 Items::Sources(batch) => of(batch.as_slice()),
                 Items::Submissions(batch) => of(batch.as_slice()),
                 Items::Replies(batch) => of(batch.as_slice()),
-                Items::Health(_) | Items::SignedIn(_) => panic!("no list"),
+                Items::Health(_) | Items::SignedIn(_) | Items::Deletions(_) => panic!("no list"),
             };
             sum = (sum.0 + all, sum.1 + unreadable);
         }
         sum
+    }
+
+    /// What became of the items of a conversation, as far as it was told.
+    #[track_caller]
+    pub(crate) fn deletions(&self) -> Vec<Deletion> {
+        let mut deletions = Vec::new();
+        for items in &self.items {
+            let Items::Deletions(batch) = items else { panic!("no deletions: {items:?}") };
+            deletions.extend_from_slice(batch.as_slice());
+        }
+        deletions
     }
 
     /// The entries of a complete list.
@@ -98,7 +109,7 @@ impl Client {
         let settings: HashMap<_, _> = settings.iter().copied().collect();
         let config = Config::load(|name| Ok(settings.get(name).map(|value| (*value).to_owned()))).unwrap();
         let tor = config.route != config::Route::Direct;
-        let session = Arc::new(Session::new(HttpApi::try_new(&config, limits).unwrap(), tor));
+        let session = Arc::new(Session::new(HttpApi::try_new(&config, limits).unwrap(), tor, config.delete_limit));
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (from_client, to_client) = tokio::io::split(theirs);
         let mut serving = JoinSet::new();

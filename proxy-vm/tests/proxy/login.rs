@@ -123,6 +123,16 @@ async fn a_logout_without_a_session_is_unauthorized() {
     assert_eq!((error.kind, error.retry), (ErrorKind::Unauthorized, Retry::WhenUserActs));
 }
 
+/// The server has ended the session, whatever becomes of the words in which it says so.
+#[tokio::test]
+async fn a_logout_is_done_though_its_answer_is_cut() {
+    let server =
+        Server::new(|_| Act::SendAndClose(b"HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n{\"message\":".to_vec()))
+            .await;
+    let outcome = Client::to(Scope::Session, server.address).await.call(Call::Logout { token: token() }).await;
+    assert_eq!((outcome.begun, outcome.end), (true, Ok(0)));
+}
+
 /// A kept connection that the server has closed: the next call goes over a new one, and the server sees each call once.
 #[tokio::test]
 async fn a_stale_connection_repeats_nothing() {

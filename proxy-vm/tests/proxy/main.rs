@@ -13,6 +13,9 @@ mod fixtures;
 mod server;
 mod socks_stub;
 
+mod acts;
+mod conversation;
+mod delete_limit;
 mod failures;
 mod lists;
 mod login;

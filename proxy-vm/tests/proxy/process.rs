@@ -67,10 +67,12 @@ async fn missing_and_invalid_settings_reach_the_client() {
     let log = tempfile::tempdir().unwrap();
     let directory: &[(&str, &str)] =
         &[("SD_PROXY_ORIGIN", "http://secretname.onion"), ("SD_PROXY_LOG_FILE", log.path().to_str().unwrap())];
+    let limit: &[(&str, &str)] = &[("SD_PROXY_ORIGIN", "http://secretname.onion"), ("SD_PROXY_DELETE_LIMIT", "0")];
     for (settings, refusal) in [
         (missing, Refusal::SettingMissing(SettingName::try_new("SD_PROXY_ORIGIN").unwrap())),
         (invalid, Refusal::SettingInvalid(SettingName::try_new("SD_PROXY_ORIGIN").unwrap())),
         (onion, Refusal::SettingInvalid(SettingName::try_new("SD_PROXY_TOR").unwrap())),
+        (limit, Refusal::SettingInvalid(SettingName::try_new("SD_PROXY_DELETE_LIMIT").unwrap())),
         (directory, Refusal::SettingInvalid(SettingName::try_new("SD_PROXY_LOG_FILE").unwrap())),
     ] {
         let (mut client, child) = start(settings);

@@ -61,7 +61,9 @@ async fn the_shipped_policy_lets_sd_app_through_and_nobody_else() {
     for (source, target, service, code) in [
         ("sd-app", "sd-proxy", "splitdrop.Proxy+session", 0),
         ("sd-app", "sd-proxy", "splitdrop.Proxy+metadata", 0),
-        ("sd-app", "sd-proxy", "splitdrop.Proxy+delete", 126),
+        ("sd-app", "sd-proxy", "splitdrop.Proxy+mark", 0),
+        ("sd-app", "sd-proxy", "splitdrop.Proxy+delete", 0),
+        ("sd-app", "sd-proxy", "splitdrop.Proxy+erase", 126),
         ("sd-app", "sd-proxy", "splitdrop.Proxy", 126),
         ("sd-app", "sd-proxy", "other.Service", 126),
         ("sd-app", "@default", "splitdrop.Proxy+session", 126),

@@ -304,6 +304,32 @@ fn keeps_its_id<T: ServerRecord>(original: Value, changes: Vec<(usize, Value)>) 
     Ok(())
 }
 
+/// What says which item an entry is must be as the whole record's reader has it, and nothing else matters.
+#[test]
+fn an_item_is_known_by_its_id_and_its_place() {
+    let (id, source): (ReplyId, SourceId) = (ID.parse().unwrap(), OTHER.parse().unwrap());
+    let item = |json: &str| listed_item::<ReplyId>(json).map(|item| (item.id, item.place));
+    let known = Some((id, Some((source, OrderNumber::try_new(12).unwrap()))));
+    assert_eq!(item(&reply_json().to_string()), known);
+    let bare = json!({"uuid": ID, "source_url": format!("/api/v1/sources/{OTHER}"), "filename": "12-x"});
+    assert_eq!(item(&bare.to_string()), known);
+
+    for (field, value) in [
+        ("filename", json!(null)),
+        ("filename", json!("-12-x")),
+        ("filename", json!(12)),
+        ("source_url", json!(null)),
+        ("source_url", json!(format!("/api/v1/sources/{OTHER}/"))),
+    ] {
+        assert_eq!(item(&with(reply_json(), field, value).to_string()), Some((id, None)), "{field}");
+        assert_eq!(item(&without(reply_json(), field).to_string()), Some((id, None)), "{field}");
+    }
+    for entry in [json!(null), json!([ID]), json!({}), with(reply_json(), "uuid", json!("x"))] {
+        assert_eq!(item(&entry.to_string()), None, "{entry}");
+    }
+    assert_eq!(item(&format!(r#"{{"uuid":"{ID}","uuid":"{OTHER}"}}"#)), None);
+}
+
 proptest! {
     #[test]
     fn whatever_the_fields_hold_the_id_is_kept(
@@ -323,12 +349,14 @@ proptest! {
         read::<Submission>(&record);
         read::<Reply>(&record);
         read::<Journalist>(&record);
+        listed_item::<SubmissionId>(&record.to_string());
         signed_in(record.to_string().as_bytes());
     }
 
     #[test]
     fn no_text_panics(text in any::<String>()) {
         listed::<Source>(&text);
+        listed_item::<ReplyId>(&text);
         timestamp(&text);
     }
 }

@@ -241,23 +241,24 @@ fn one_bad_line_refuses_all_and_says_where() {
 }
 
 #[test]
-fn the_shipped_policy_allows_two_scopes_and_nothing_else() {
+fn the_shipped_policy_allows_its_scopes_and_nothing_else() {
     let policy = Policy::parse(&[("31-splitdrop.policy", SHIPPED), ("99-rest.policy", "* * * * allow target=sd-log")]);
     let policy = policy.expect("the shipped policy");
     let system = system();
     let decide = |words: &str| policy.evaluate(&call(words), &system);
 
-    for scope in ["session", "metadata"] {
+    for scope in ["session", "metadata", "mark", "delete"] {
         let decision = decide(&format!("splitdrop.Proxy +{scope} sd-app sd-proxy"));
         assert_eq!(short(&decision), "allow sd-proxy");
     }
     let qubes = system.qubes.keys().map(QubeName::as_str);
     let others = ["-", "@default", "@adminvm", "dom0", "@dispvm", "@dispvm:sd-viewer", "no-such-vm"];
     let targets: Vec<&str> = qubes.clone().chain(others).collect();
-    for argument in ["+", "+session", "+metadata", "+session+", "+download", "+-session", "+x"] {
+    for argument in ["+", "+session", "+metadata", "+mark", "+delete", "+delete+", "+download", "+-session", "+x"] {
         for source in qubes.clone() {
             for target in &targets {
-                let allowed = matches!((argument, source, *target), ("+session" | "+metadata", "sd-app", "sd-proxy"));
+                let scope = matches!(argument, "+session" | "+metadata" | "+mark" | "+delete");
+                let allowed = scope && (source, *target) == ("sd-app", "sd-proxy");
                 let words = format!("splitdrop.Proxy {argument} {source} {target}");
                 match decide(&words) {
                     Decision::Deny { notify: true, reason: Refusal::Denied(place) } if !allowed => {
