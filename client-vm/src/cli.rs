@@ -1,11 +1,16 @@
 //! The command line: every command but `daemon` is a front end of the daemon.
 
+mod act;
 mod args;
 mod connect;
+mod consent;
 mod credentials;
 mod exit;
 mod json;
+mod queue;
 mod safe_text;
+#[cfg(test)]
+mod samples;
 mod terminal;
 mod text;
 
@@ -15,8 +20,9 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use control::client::{Arrival, Client, ClientError};
-use control::{Event, Reply, Request, Session};
+use control::{ConversationItem, Deal, Event, Reply, Request, Session, SourceRow};
 
+use act::Star;
 use args::{Args, Command};
 use exit::{CliError, Exit};
 
@@ -130,21 +136,41 @@ async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
             print(args, || json::sources(&sources), || text::sources(&sources)).await?;
         }
         Command::Show { source } => {
-            let (mut shown, mut items) = (None, Vec::new());
-            for reply in ask(&mut client, Request::Show { source: source.clone() }).await? {
-                match reply {
-                    Reply::Source(row) => shown = Some(row),
-                    Reply::Conversation(some) => items.extend(some),
-                    Reply::Status(_) | Reply::SignedIn(_) | Reply::Synced(_) | Reply::Sources(_) => {}
-                }
-            }
-            if let Some(source) = shown {
-                print(args, || json::conversation(&source, &items), || text::conversation(&source, &items)).await?;
-            }
+            let (source, items) = conversation(&mut client, source).await?;
+            print(args, || json::conversation(&source, &items), || text::conversation(&source, &items)).await?;
         }
+        Command::Star { sources } => act::star(args, &mut client, sources, Star::Set).await?,
+        Command::Unstar { sources } => act::star(args, &mut client, sources, Star::Remove).await?,
+        Command::Seen { source, items } => act::seen(args, &mut client, source, items).await?,
+        Command::Delete(delete) => act::delete(args, &mut client, delete).await?,
+        Command::Queue => queue::list(args, &mut client).await?,
+        Command::Retry(acts) => queue::deal(args, &mut client, Deal::Retry, acts).await?,
+        Command::Cancel(acts) => queue::deal(args, &mut client, Deal::Cancel, acts).await?,
+        Command::Dismiss(acts) => queue::deal(args, &mut client, Deal::Dismiss, acts).await?,
+        Command::Restore { acts } => queue::deal_with(args, &mut client, Deal::Restore, acts).await?,
         Command::Watch => watch(args, &mut client).await?,
     }
     Ok(Exit::Success)
+}
+
+/// The source that a word means, and what is in its conversation.
+async fn conversation(client: &mut Client, word: &str) -> Result<(SourceRow, Vec<ConversationItem>), CliError> {
+    let (mut source, mut items) = (None, Vec::new());
+    for reply in ask(client, Request::Show { source: word.to_owned() }).await? {
+        match reply {
+            Reply::Source(row) => source = Some(*row),
+            Reply::Conversation(some) => items.extend(some),
+            Reply::Status(_)
+            | Reply::SignedIn(_)
+            | Reply::Synced(_)
+            | Reply::Sources(_)
+            | Reply::Found { .. }
+            | Reply::Taken(_)
+            | Reply::Queue(_) => {}
+        }
+    }
+    let source = source.ok_or(CliError::Client(ClientError::Unexpected))?;
+    Ok((source, items))
 }
 
 /// A login prompt is worth nothing to somebody who is signed in already.
@@ -167,7 +193,16 @@ async fn ask(client: &mut Client, request: Request) -> Result<Vec<Reply>, CliErr
     let what = match &request {
         Request::Login { .. } => "signing in; the proxy VM may have to start first",
         Request::Refresh => "syncing",
-        Request::Status | Request::Logout | Request::Sources | Request::Show { .. } | Request::Watch => "waiting",
+        Request::Status
+        | Request::Logout
+        | Request::Sources
+        | Request::Show { .. }
+        | Request::FindSources { .. }
+        | Request::FindItems { .. }
+        | Request::Act(_)
+        | Request::Queue
+        | Request::Deal { .. }
+        | Request::Watch => "waiting",
     };
     let mut replies = Vec::new();
     let answered = {

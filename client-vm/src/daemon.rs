@@ -113,7 +113,7 @@ async fn serve(settings: &Settings, store: Store) -> Result<(), DaemonError> {
     let software = control::greeting::own_version()?;
     let qrexec = Qrexec { program: settings.qrexec_client.clone() };
     let proxy = Proxy::new(qrexec, settings.proxy_vm.clone(), software.clone());
-    let (engine, handle) = Engine::new(proxy, store.clone(), Clock::System, software).await?;
+    let (engine, handle) = Engine::new(proxy, store.clone(), Clock::System, settings.acts, software).await?;
     let stop = CancellationToken::new();
     let mut main_tasks = JoinSet::new();
     main_tasks.spawn(engine.run(stop.clone()));

@@ -6,32 +6,38 @@
 //! **Invariant:** the token lives in this task and in the work that it started; it is gone once the session has ended,
 //! whatever becomes of the logout call.
 
+mod acting;
 mod handle;
 mod session;
 mod sync_task;
 mod syncing;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use control::{Event, Failure, FailureKind, ProxyStatus, SessionEnd, Status};
-use protocol::value::{SoftwareVersion, Timestamp};
+use protocol::value::{SoftwareVersion, SourceId, Timestamp};
 use protocol::{Call, Items, SignedIn};
 use qubes_rpc::qrexec::QrexecCall;
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use acting::Acting;
 pub use handle::EngineHandle;
 use handle::{Answer, Command};
 use session::SessionState;
 use sync_task::{Opened, SyncEnded};
 use syncing::{Asked, RunningSync};
 
+use crate::acts::Performed;
 use crate::clock::Clock;
 use crate::failure::{self, failure};
 use crate::proxy::{Proxy, ProxyError};
-use crate::store::{Store, StoreError, SyncHistory, mirror, view};
+use crate::settings::ActSettings;
+use crate::store::{Store, StoreError, SyncHistory, mirror, outbox, view};
 
 /// How many commands may wait for the engine.
 const QUEUED_COMMANDS: usize = 64;
@@ -65,6 +71,7 @@ pub struct Engine {
     /// The one sync to run after the running one.
     again: Option<Asked>,
     history: SyncHistory,
+    acting: Acting,
     tasks: JoinSet<Ended>,
 }
 
@@ -73,6 +80,10 @@ pub struct Engine {
 enum Ended {
     Login(Result<SignedIn, ProxyError>),
     Sync(Box<SyncEnded>),
+    /// A call for acts was opened, or not.
+    ActCall(Result<Box<QrexecCall>, ProxyError>),
+    /// Acts were attempted.
+    Act(Box<Result<Performed, StoreError>>),
     /// Work that nobody waits for: a logout, a closed call, a status.
     Done,
 }
@@ -86,9 +97,11 @@ impl Engine {
         proxy: Proxy,
         store: Store,
         clock: Clock,
+        acts: ActSettings,
         software: SoftwareVersion,
     ) -> Result<(Self, EngineHandle), StoreError> {
         let history = store.read(mirror::load_history).await?;
+        let snapshot = store.read(outbox::last_snapshot).await?;
         let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
         let (events, _) = broadcast::channel(KEPT_EVENTS);
         let handle = EngineHandle::new(sender, &events);
@@ -108,6 +121,7 @@ impl Engine {
             running: None,
             again: None,
             history,
+            acting: Acting::new(acts, snapshot),
             tasks: JoinSet::new(),
         };
         Ok((engine, handle))
@@ -120,8 +134,9 @@ impl Engine {
                 () = stop.cancelled() => break,
                 Some(ended) = self.tasks.join_next_with_id() => self.ended(ended).await,
                 Some(opened) = self.opened.1.recv() => self.metadata_opened(opened),
+                () = at(self.acting.wake) => self.send_acts().await,
                 command = self.commands.recv() => match command {
-                    Some(command) => self.obey(command),
+                    Some(command) => self.obey(command).await,
                     None => break,
                 },
             }
@@ -129,13 +144,16 @@ impl Engine {
         self.shut_down().await;
     }
 
-    fn obey(&mut self, command: Command) {
+    async fn obey(&mut self, command: Command) {
         match command {
             Command::Status(answer) => self.status(answer),
             Command::Login { username, passphrase, one_time_code, answer } => {
                 self.log_in(username, passphrase, one_time_code, answer);
             }
             Command::Logout(answer) => self.log_out(answer),
+            Command::Act { act, answer } => self.act(act, answer).await,
+            Command::Deal { deal, acts, answer } => self.deal(deal, acts, answer).await,
+            Command::Queue(answer) => self.queue(answer),
             Command::Refresh(answer) => match &self.session {
                 SessionState::In(_) => self.ask_sync(Some(answer)),
                 SessionState::Out | SessionState::SigningIn { .. } => answer.give(Err(failure::not_signed_in())),
@@ -148,6 +166,8 @@ impl Engine {
             Ok((_, Ended::Done)) => {}
             Ok((task, Ended::Login(result))) => self.login_ended(task, result).await,
             Ok((_, Ended::Sync(ended))) => self.sync_ended(*ended).await,
+            Ok((task, Ended::ActCall(opened))) => self.act_call_opened(task, opened).await,
+            Ok((task, Ended::Act(performed))) => self.act_ended(task, *performed).await,
             Err(error) if error.is_cancelled() => {}
             Err(error) => {
                 tracing::error!("a task of the engine panicked");
@@ -162,6 +182,8 @@ impl Engine {
             self.sync_ended(SyncEnded::panicked()).await;
         } else if let Some(login) = self.take_login(task) {
             login.answer.give(Err(failure(FailureKind::Internal, "the login met a fault: see the daemon's log")));
+        } else {
+            self.act_panicked(task).await;
         }
     }
 
@@ -198,6 +220,25 @@ impl Engine {
         move || drop(events.send(Event::ProxyWaiting))
     }
 
+    /// Tells that sources, or their items, show otherwise now.
+    fn sources_changed(&self, sources: impl IntoIterator<Item = SourceId>) {
+        let sources: BTreeSet<_> = sources.into_iter().collect();
+        let sources: Vec<_> = sources.into_iter().collect();
+        for some in sources.chunks(control::message::MAX_ROWS) {
+            self.emit(Event::SourcesChanged(some.to_vec()));
+        }
+    }
+
+    /// Closes a call in the background. Where somebody still uses it, it ends with its last user.
+    fn close_call(&mut self, call: Arc<QrexecCall>) {
+        if let Some(call) = Arc::into_inner(call) {
+            self.tasks.spawn(async move {
+                call.close().await;
+                Ended::Done
+            });
+        }
+    }
+
     /// Tells the front ends that watch; there may be none.
     fn emit(&self, event: Event) {
         drop(self.events.send(event));
@@ -228,6 +269,14 @@ impl Engine {
         if let Err(error) = self.store.checkpoint().await {
             tracing::error!(error = failure::chain(&error), "could not tidy up the database");
         }
+    }
+}
+
+/// Waits until then; for ever where there is no such time.
+async fn at(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(wake).await,
+        None => std::future::pending().await,
     }
 }
 

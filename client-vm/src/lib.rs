@@ -6,6 +6,7 @@
 //! **Invariant:** nothing here opens a network connection: the only ways out are qrexec calls and the control socket.
 #![forbid(unsafe_code)]
 
+pub mod acts;
 pub mod cli;
 pub mod clock;
 pub mod daemon;

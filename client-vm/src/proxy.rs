@@ -16,6 +16,21 @@ const WORTH_A_WORD: Duration = Duration::from_secs(2);
 /// How long the server may take for a login.
 const LOGIN_DEADLINE: Duration = Duration::from_secs(120);
 
+/// How long opening a call may take where somebody in dom0 is asked.
+const ASKING_DEADLINE: Duration = Duration::from_secs(600);
+
+/// How patiently a call is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as a VM may take to start. A handshake that gets no answer is tried once more: now and then qrexec leaves a
+    /// caller waiting for ever, and nothing was asked of the proxy yet.
+    Usual,
+    /// As long, and once: dom0 might ask again.
+    Once,
+    /// As long as a person may take to answer dom0's question, and once.
+    Asking,
+}
+
 /// How to reach the proxy.
 #[derive(Debug, Clone)]
 pub struct Proxy {
@@ -47,22 +62,24 @@ impl Proxy {
 
     /// Opens a call of `scope`. `waiting` is called once when that takes long.
     ///
-    /// A handshake that gets no answer is tried once more: now and then qrexec leaves a caller waiting for ever, and
-    /// nothing was asked of the proxy yet.
-    ///
     /// # Errors
     /// [`ProxyError`].
     pub async fn open(
         &self,
         scope: Scope,
         api_level: Option<ApiLevel>,
+        patience: Patience,
         waiting: impl FnOnce(),
     ) -> Result<QrexecCall, ProxyError> {
         let service = ServiceName::try_new(PROXY_SERVICE, scope.name())?;
         let hello = Hello { scope, limits: Limits::OURS, api_level, software: self.software.clone() };
         let opening = async {
-            match self.qrexec.open(&self.vm, &service, &hello, OPEN_DEADLINE).await {
-                Err(OpenError::Hello { source: HelloError::TimedOut, .. }) => {
+            let deadline = match patience {
+                Patience::Usual | Patience::Once => OPEN_DEADLINE,
+                Patience::Asking => ASKING_DEADLINE,
+            };
+            match self.qrexec.open(&self.vm, &service, &hello, deadline).await {
+                Err(OpenError::Hello { source: HelloError::TimedOut, .. }) if patience == Patience::Usual => {
                     tracing::warn!(%service, "a qrexec call got no answer to its handshake: trying once more");
                     self.qrexec.open(&self.vm, &service, &hello, OPEN_DEADLINE).await
                 }
@@ -88,7 +105,7 @@ impl Proxy {
         one_time_code: OneTimeCode,
         waiting: impl FnOnce(),
     ) -> Result<SignedIn, ProxyError> {
-        let session = self.open(Scope::Session, None, waiting).await?;
+        let session = self.open(Scope::Session, None, Patience::Usual, waiting).await?;
         let call = Call::Login { username, passphrase, one_time_code };
         let answer = match session.connection().call(call, LOGIN_DEADLINE).await {
             Ok(answer) => answer.one().await,
@@ -107,7 +124,7 @@ impl Proxy {
     /// # Errors
     /// [`ProxyError`].
     pub async fn logout(&self, token: Token, api_level: ApiLevel, deadline: Duration) -> Result<(), ProxyError> {
-        let session = self.open(Scope::Session, Some(api_level), || {}).await?;
+        let session = self.open(Scope::Session, Some(api_level), Patience::Usual, || {}).await?;
         let answer = match session.connection().call(Call::Logout { token }, deadline).await {
             Ok(answer) => answer.one().await,
             Err(failure) => Err(failure),

@@ -2,12 +2,18 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use protocol::Deadline;
 use qubes_rpc::name::{NameError, VmName};
 use serde::Deserialize;
 
+use crate::store::outbox::Waits;
+
 const DEFAULT_PROXY_VM: &str = "sd-proxy";
 const DEFAULT_QREXEC_CLIENT: &str = "/usr/bin/qrexec-client-vm";
+/// The longest time for one act: with 2 s for each of 2,048 items it is still a deadline.
+const MAX_ACT_DEADLINE: Duration = Duration::from_secs(12 * 60 * 60);
 /// The longest path of a Unix socket, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
 
@@ -24,6 +30,32 @@ pub struct Settings {
     pub qrexec_client: PathBuf,
     /// The daemon's log; none means journald, or standard error where there is no journald.
     pub log_file: Option<PathBuf>,
+    /// How acts are sent.
+    pub acts: ActSettings,
+}
+
+/// How acts are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActSettings {
+    /// How long to wait between attempts.
+    pub waits: Waits,
+    /// How long the proxy may take for one act; each item of a conversation adds 2 s.
+    pub deadline: Duration,
+    /// How long after its confirmation a deletion may be listed by the server.
+    pub overdue: Duration,
+    /// Whether dom0 asks about calls that delete: then none is made again without the user.
+    pub delete_asks: bool,
+}
+
+impl Default for ActSettings {
+    fn default() -> Self {
+        Self {
+            waits: Waits::default(),
+            deadline: Duration::from_secs(120),
+            overdue: Duration::from_secs(3600),
+            delete_asks: false,
+        }
+    }
 }
 
 /// The settings cannot be used.
@@ -51,6 +83,9 @@ pub enum SettingsError {
     /// `proxy_vm` is no VM's name.
     #[error("`proxy_vm` in the configuration is not valid")]
     ProxyVm(#[from] NameError),
+    /// A time in the table `[acts]` is out of its range.
+    #[error("`{0}` under [acts] in the configuration is not 1 to {max} milliseconds", max = Deadline::MAX_MS)]
+    Acts(&'static str),
     /// The control socket's path is too long for a socket.
     #[error("the socket's path {} is longer than {MAX_SOCKET_PATH} bytes: choose another with --socket", .0.display())]
     SocketPath(PathBuf),
@@ -63,6 +98,40 @@ struct File {
     proxy_vm: Option<String>,
     qrexec_client: Option<PathBuf>,
     log_file: Option<PathBuf>,
+    acts: Option<ActsTable>,
+}
+
+/// The table `[acts]`. Times are in milliseconds.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ActsTable {
+    first_wait_ms: Option<u32>,
+    most_wait_ms: Option<u32>,
+    deadline_ms: Option<u32>,
+    overdue_ms: Option<u32>,
+    delete_asks: Option<bool>,
+}
+
+impl ActsTable {
+    /// The settings, or the name of what is out of its range.
+    fn settings(self) -> Result<ActSettings, &'static str> {
+        let default = ActSettings::default();
+        let duration = |ms: Option<u32>, name, default| match ms {
+            None => Ok(default),
+            Some(ms @ 1..=Deadline::MAX_MS) => Ok(Duration::from_millis(ms.into())),
+            Some(_) => Err(name),
+        };
+        Ok(ActSettings {
+            waits: Waits {
+                first: duration(self.first_wait_ms, "first_wait_ms", default.waits.first)?,
+                most: duration(self.most_wait_ms, "most_wait_ms", default.waits.most)?,
+            },
+            // The time for the items of a conversation comes on top.
+            deadline: duration(self.deadline_ms, "deadline_ms", default.deadline)?.min(MAX_ACT_DEADLINE),
+            overdue: duration(self.overdue_ms, "overdue_ms", default.overdue)?,
+            delete_asks: self.delete_asks.unwrap_or(default.delete_asks),
+        })
+    }
 }
 
 impl Settings {
@@ -97,6 +166,7 @@ impl Settings {
                 .or(file.qrexec_client)
                 .unwrap_or_else(|| DEFAULT_QREXEC_CLIENT.into()),
             log_file: file.log_file,
+            acts: file.acts.unwrap_or_default().settings().map_err(SettingsError::Acts)?,
             home,
             socket,
         })

@@ -8,6 +8,7 @@
 mod migration;
 pub mod mirror;
 mod open;
+pub mod outbox;
 pub mod view;
 
 use std::path::Path;
@@ -21,6 +22,8 @@ pub use view::SourceMatch;
 
 /// The database's file name in the data directory.
 const DATABASE: &str = "store.sqlite3";
+/// The file name of the copy that is kept while the database is migrated.
+const COPY: &str = "store.before-migration.sqlite3";
 /// How many readers are kept open.
 const READERS: usize = 4;
 
@@ -63,8 +66,10 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; a database of a newer version is left as it is.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
-        let mut writer = open::writer(&directory.join(DATABASE))?;
-        migration::migrate(&mut writer)?;
+        let (path, copy) = (directory.join(DATABASE), directory.join(COPY));
+        let mut writer = open::writer(&path)?;
+        migration::migrate_with_copy(&mut writer, &copy)?;
+        migration::drop_copy(&open::reader(&path)?, &copy)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 directory: directory.into(),
@@ -85,15 +90,29 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     {
+        self.write_or(work).await
+    }
+
+    /// The same for work with an error type of its own: what it refuses changes nothing.
+    ///
+    /// # Errors
+    /// What `work` returns, and SQLite's errors of the transaction itself.
+    pub async fn write_or<T, E, F>(&self, work: F) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+        F: FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    {
         let inner = Arc::clone(&self.inner);
-        off_thread(move || {
+        let done = tokio::task::spawn_blocking(move || {
             let mut writer = inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let begun = writer.transaction_with_behavior(TransactionBehavior::Immediate);
+            let transaction = begun.map_err(StoreError::from)?;
             let result = work(&transaction)?;
-            transaction.commit()?;
+            transaction.commit().map_err(StoreError::from)?;
             Ok(result)
-        })
-        .await
+        });
+        done.await.unwrap_or_else(|_| Err(StoreError::CutOff.into()))
     }
 
     /// Runs `work` on a reader, in one read transaction, off the async threads.

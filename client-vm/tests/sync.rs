@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use client_vm::clock::Clock;
 use client_vm::store::{Store, mirror, view};
-use client_vm::sync::{SyncFailure, Synced, sync};
+use client_vm::sync::{SnapshotNumber, SyncFailure, Synced, sync};
 use control::{SyncOutcome, SyncStart};
 use protocol::answer::Batch;
 use protocol::record::Record;
@@ -91,7 +91,7 @@ impl Lists {
                 seen_by: Bounded::default(),
                 version: None,
             })),
-            Call::Health | Call::Login { .. } | Call::Logout { .. } => panic!("not a metadata call"),
+            other => panic!("{} is no metadata call", other.name()),
         }
     }
 }
@@ -140,7 +140,8 @@ impl Client {
 
     async fn sync(&self, connection: &Connection, cancel: &CancellationToken) -> Result<Synced, SyncFailure> {
         let start = SyncStart { asked: self.clock.now(), started: self.clock.now() };
-        sync(connection, &Token::try_new("token").unwrap(), &self.store, &self.clock, start, cancel).await
+        let snapshot = SnapshotNumber { number: 1, overdue: Duration::from_secs(3600) };
+        sync(connection, &Token::try_new("token").unwrap(), &self.store, &self.clock, start, snapshot, cancel).await
     }
 
     async fn sync_with(&self, lists: &Arc<Lists>) -> Result<Synced, SyncFailure> {

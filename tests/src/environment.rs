@@ -43,6 +43,9 @@ pub const ONION: &str = "stagingstagingstagingstagingstagingstagingstagingstagin
 /// The port of that name.
 pub const ONION_PORT: u16 = 80;
 
+/// The client's configuration file in the environment's directory.
+const CONFIG: &str = "config.toml";
+
 /// How long a daemon may take to listen, and to end.
 const DAEMON_DEADLINE: Duration = Duration::from_secs(30);
 /// How long an event may take to come: a bound for what hangs, not a measure.
@@ -57,6 +60,8 @@ pub struct EnvironmentOptions {
     pub server: ServerOptions,
     /// The proxy VM's settings beside those that the environment makes; they win over them.
     pub proxy_settings: BTreeMap<String, String>,
+    /// The client's configuration file.
+    pub client_config: String,
     /// The VMs.
     pub system: System,
     /// How the stand-in for qrexec behaves.
@@ -76,6 +81,7 @@ impl EnvironmentOptions {
         Ok(Self {
             server: ServerOptions::new(world),
             proxy_settings: BTreeMap::new(),
+            client_config: String::new(),
             system: System::workstation(),
             qrexec: Conditions::default(),
             policy: Vec::new(),
@@ -199,6 +205,8 @@ impl Environment {
     /// [`EnvironmentError`].
     pub async fn start(programs: Programs, options: EnvironmentOptions) -> Result<Self, EnvironmentError> {
         let directory = tempfile::Builder::new().prefix("splitdrop-").tempdir().map_err(failed("make a directory"))?;
+        std::fs::write(directory.path().join(CONFIG), options.client_config)
+            .map_err(failed("write a configuration"))?;
         let server = Server::start(options.server).await?;
         let names = NameTable::new().with(ONION, ONION_PORT, server.address())?;
         let (isolation, listen) = Isolation::make(&programs.staging)?;
@@ -285,10 +293,11 @@ impl Environment {
 
     /// What a command of the client needs in its environment to belong here.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, PathBuf); 4] {
+    pub fn variables(&self) -> [(&'static str, PathBuf); 5] {
         [
             ("HOME", self.directory.path().to_owned()),
             ("SPLITDROP_HOME", self.home()),
+            ("SPLITDROP_CONFIG", self.directory.path().join(CONFIG)),
             ("SPLITDROP_QREXEC", self.programs.qrexec_client.clone()),
             (SOCKET_VARIABLE, self.qrexec_socket.clone()),
         ]

@@ -6,12 +6,14 @@
 //! exactly and no compatibility is kept.
 #![forbid(unsafe_code)]
 
+pub mod act;
 pub mod client;
 pub mod greeting;
 pub mod message;
 
+pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken};
 pub use message::{
-    CallTime, ConversationItem, Counts, Event, Failure, FailureKind, FromDaemon, ItemKind, OverTime, ProxyStatus,
-    Reply, Request, Seen, Session, SessionEnd, SourceCounts, SourceRow, Status, SyncOutcome, SyncReport, SyncStart,
-    ToDaemon, Totals,
+    CallTime, ConversationItem, Counts, Deletion, Event, Failure, FailureKind, FromDaemon, ItemKind, OverTime,
+    ProxyStatus, QueueCounts, Reply, Request, Seen, Session, SessionEnd, SourceCounts, SourceRow, Status, SyncOutcome,
+    SyncReport, SyncStart, ToDaemon, Totals,
 };

@@ -7,6 +7,8 @@ use protocol::value::{
 use protocol::{Health, SubmissionKind};
 use serde::{Deserialize, Serialize};
 
+use crate::act::{Act, ActChange, ActId, Deal, QueueEntry, Taken};
+
 /// The most rows in one message, so that it fits a frame whatever the rows hold.
 pub const MAX_ROWS: usize = 128;
 
@@ -43,6 +45,29 @@ pub enum Request {
     Show {
         /// A source's id, a unique prefix of one, or a designation.
         source: String,
+    },
+    /// Find the sources that words mean: [`Reply::Sources`], one for each word in their order. A word that means none or
+    /// several fails.
+    FindSources {
+        /// Ids, unique prefixes of ids, or designations.
+        words: Vec<String>,
+    },
+    /// Find the items that words mean: one [`Reply::Found`] for each word in their order. A word that means none or several
+    /// fails.
+    FindItems {
+        /// Ids or unique prefixes of ids.
+        words: Vec<String>,
+    },
+    /// Do something: one [`Reply::Taken`]. It has not reached the server then.
+    Act(Act),
+    /// List what waits, runs or was refused: [`Reply::Queue`], oldest first.
+    Queue,
+    /// Deal with acts: no item. An act for which that cannot be done fails, and then nothing is done.
+    Deal {
+        /// What to do.
+        deal: Deal,
+        /// With which acts.
+        acts: Vec<ActId>,
     },
     /// Send events from now on: one [`Reply::Status`], then events until the front end goes.
     Watch,
@@ -84,6 +109,17 @@ pub enum Reply {
     Source(Box<SourceRow>),
     /// Some items of a conversation, at most [`MAX_ROWS`].
     Conversation(Vec<ConversationItem>),
+    /// An item, and whose conversation it is in.
+    Found {
+        /// The conversation's source.
+        source: SourceId,
+        /// The item.
+        item: Box<ConversationItem>,
+    },
+    /// An act was taken.
+    Taken(Taken),
+    /// Some of what waits, runs or was refused, at most [`MAX_ROWS`].
+    Queue(Vec<QueueEntry>),
 }
 
 /// A request failed.
@@ -109,6 +145,11 @@ pub enum FailureKind {
     NotFound,
     /// More than one source fits.
     Ambiguous,
+    /// What is asked for contradicts what is there: an act on what is being deleted, a deal with an act that is not there
+    /// or not so far.
+    Conflict,
+    /// The server refused an act.
+    Refused,
     /// dom0's policy refused the call.
     PolicyRefused,
     /// The proxy or the server cannot be reached, or did not answer in time.
@@ -272,6 +313,21 @@ pub struct Totals {
     pub unread: u64,
     /// Records that could not be read when they were last listed.
     pub unreadable: OverTime,
+    /// What waits to be done at the server.
+    pub queue: QueueCounts,
+}
+
+/// What waits to be done at the server, by any journalist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueueCounts {
+    /// Sources and items that acts of whoever signed in last wait to change.
+    pub waiting: u64,
+    /// Those of other journalists.
+    pub of_others: u64,
+    /// Refused, and not dismissed yet.
+    pub refused: u64,
+    /// Deleted as the server says, and listed all the same.
+    pub not_deleted: u64,
 }
 
 /// A count of faults, and since when there is at least one.
@@ -296,8 +352,19 @@ pub struct SourceRow {
     pub last_updated: Timestamp,
     /// The fingerprint of its key, as the server claims it; none while there is no key.
     pub key: Option<Fingerprint>,
-    /// What is in its conversation.
+    /// What is in its conversation. What is being deleted is not counted.
     pub counts: SourceCounts,
+    /// Whether it is being deleted.
+    pub deletion: Deletion,
+}
+
+/// Whether something is being deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Deletion {
+    /// No.
+    None,
+    /// Somebody here has deleted it, and the server has not confirmed that yet.
+    Pending,
 }
 
 /// What is in a conversation.
@@ -326,6 +393,8 @@ pub struct ConversationItem {
     pub size: Size,
     /// Whether the journalist who signed in last has seen it.
     pub seen: Seen,
+    /// Whether it is being deleted.
+    pub deletion: Deletion,
 }
 
 /// Whether a journalist has seen an item.
@@ -371,6 +440,8 @@ pub enum Event {
     SyncEnded(SyncReport),
     /// Sources have changed, appeared or gone. At most [`MAX_ROWS`] an event.
     SourcesChanged(Vec<SourceId>),
+    /// An act has come a step further.
+    Act(ActChange),
     /// Events were lost, since this front end did not take them in time: ask for everything anew.
     Missed(u64),
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use control::ActId;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -12,10 +13,12 @@ Exit codes:
   3    no daemon runs, or it does not answer
   4    nobody is signed in
   5    the server did not accept the credentials, or somebody is signed in or signing in already
-  6    no such source, or more than one fits
+  6    no such source, item or act, or more than one fits
   7    dom0 refused the call to the proxy, or could not start its VM
   8    the proxy or the server cannot be reached, or did not answer in time
   9    another daemon runs already
+  10   what was asked contradicts what is there
+  11   the server refused
   130  interrupted
 
 Environment:
@@ -100,15 +103,132 @@ pub(super) enum Command {
         /// The source's designation, its id, or the beginning of its id
         source: String,
     },
+    /// Star sources, for all journalists
+    ///
+    /// It shows at once and reaches the server as soon as that can be.
+    #[command(after_help = "Examples:\n  splitdrop star 'candid marmot'\n  splitdrop star 3f2a 'candid marmot'")]
+    Star {
+        /// The sources' designations, their ids, or the beginnings of their ids
+        #[arg(required = true, value_name = "SOURCE")]
+        sources: Vec<String>,
+    },
+    /// Take the stars of sources away, for all journalists
+    #[command(after_help = "Examples:\n  splitdrop unstar 'candid marmot'\n  splitdrop unstar 3f2a --json")]
+    Unstar {
+        /// The sources' designations, their ids, or the beginnings of their ids
+        #[arg(required = true, value_name = "SOURCE")]
+        sources: Vec<String>,
+    },
+    /// Mark what is in a conversation as seen by you
+    ///
+    /// Without items: all that is unread in the conversation now.
+    #[command(after_help = "Examples:\n  splitdrop seen 'candid marmot'\n  splitdrop seen 'candid marmot' 9b04")]
+    Seen {
+        /// The source's designation, its id, or the beginning of its id
+        source: String,
+        /// The items' ids, or the beginnings of their ids, as `splitdrop show` lists them
+        #[arg(value_name = "ITEM")]
+        items: Vec<String>,
+    },
+    /// Delete sources, conversations or items, for all journalists
+    ///
+    /// Shows what will go and asks on the terminal, unless --yes is given.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  splitdrop delete item 9b04 --yes\n  splitdrop delete conversation 'candid marmot'\n  \
+            splitdrop delete source 'candid marmot'"
+    )]
+    Delete(Delete),
+    /// List what waits to reach the server, what is being sent, and what was refused
+    #[command(after_help = "Examples:\n  splitdrop queue\n  splitdrop queue --json")]
+    Queue,
+    /// Try again at once what waits, needs you, was refused, or was not deleted
+    #[command(after_help = "Examples:\n  splitdrop retry 12\n  splitdrop retry --all")]
+    Retry(Acts),
+    /// Take back what was certainly not sent
+    #[command(after_help = "Examples:\n  splitdrop cancel 12\n  splitdrop cancel --all")]
+    Cancel(Acts),
+    /// Forget what was refused
+    #[command(after_help = "Examples:\n  splitdrop dismiss 12\n  splitdrop dismiss --all")]
+    Dismiss(Acts),
+    /// Give up deletions that the server confirmed and did not make
+    ///
+    /// What the server lists is shown again.
+    #[command(after_help = "Example:\n  splitdrop restore 12")]
+    Restore {
+        /// The acts' numbers, as `splitdrop queue` lists them
+        #[arg(required = true, value_name = "ACT", value_parser = act)]
+        acts: Vec<ActId>,
+    },
     /// Print what happens as it happens, until Ctrl-C
     #[command(after_help = "Examples:\n  splitdrop watch\n  splitdrop watch --json")]
     Watch,
 }
 
+/// What can be deleted.
+#[derive(Debug, Subcommand)]
+pub(super) enum Delete {
+    /// Delete sources, with all that belongs to them
+    #[command(after_help = "Examples:\n  splitdrop delete source 'candid marmot'\n  \
+        splitdrop delete source 3f2a 'candid marmot' --yes")]
+    Source {
+        /// The sources' designations, their ids, or the beginnings of their ids
+        #[arg(required = true, value_name = "SOURCE")]
+        sources: Vec<String>,
+        /// How many sources these are; must be given, and right, for more than 30
+        #[arg(long, value_name = "N")]
+        count: Option<usize>,
+        #[command(flatten)]
+        consent: Yes,
+    },
+    /// Delete what is in a conversation now; the source stays, and what it sends later
+    #[command(after_help = "Examples:\n  splitdrop delete conversation 'candid marmot'\n  \
+        splitdrop delete conversation 3f2a --yes")]
+    Conversation {
+        /// The source's designation, its id, or the beginning of its id
+        source: String,
+        #[command(flatten)]
+        consent: Yes,
+    },
+    /// Delete messages, files or replies
+    #[command(after_help = "Examples:\n  splitdrop delete item 9b04\n  splitdrop delete item 9b04 --yes --json")]
+    Item {
+        /// The items' ids, or the beginnings of their ids, as `splitdrop show` lists them
+        #[arg(required = true, value_name = "ITEM")]
+        items: Vec<String>,
+        #[command(flatten)]
+        consent: Yes,
+    },
+}
+
+/// Whether somebody is asked.
+#[derive(Debug, clap::Args)]
+pub(super) struct Yes {
+    /// Do not ask: delete
+    #[arg(long)]
+    pub(super) yes: bool,
+}
+
+/// Which acts are dealt with.
+#[derive(Debug, clap::Args)]
+pub(super) struct Acts {
+    /// The acts' numbers, as `splitdrop queue` lists them
+    #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "ACT", value_parser = act)]
+    pub(super) acts: Vec<ActId>,
+    /// All of your acts for which it can be done
+    #[arg(long)]
+    pub(super) all: bool,
+}
+
+fn act(word: &str) -> Result<ActId, std::num::ParseIntError> {
+    word.parse().map(ActId)
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{Command as Program, CommandFactory as _};
 
+    use super::super::exit::Exit;
     use super::*;
 
     #[test]
@@ -116,10 +236,10 @@ mod tests {
         Args::command().debug_assert();
     }
 
-    #[test]
-    fn every_example_in_the_help_parses() {
+    /// Parses the examples of a command's subcommands, and of theirs; gives how many there are.
+    fn parse_examples(command: &Program) -> usize {
         let mut examples = 0;
-        for command in Args::command().get_subcommands() {
+        for command in command.get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             for line in help.lines().filter(|line| line.starts_with("  splitdrop")) {
                 let line = line.split(" < ").next().unwrap_or_default().replace("'candid marmot'", "candid");
@@ -127,8 +247,52 @@ mod tests {
                 examples += 1;
             }
             assert!(help.contains("Example"), "{} has no example", command.get_name());
+            examples += parse_examples(command);
         }
-        assert!(examples >= 14);
+        examples
+    }
+
+    #[test]
+    fn every_example_in_the_help_parses() {
+        assert_eq!(parse_examples(&Args::command()), 40);
+    }
+
+    #[test]
+    fn acts_are_named_by_numbers_or_all_of_them() {
+        let parse = |line: &str| Args::try_parse_from(line.split_whitespace());
+        for deal in ["retry", "cancel", "dismiss"] {
+            assert!(parse(&format!("splitdrop {deal} 3 18446744073709551615")).is_ok());
+            assert!(parse(&format!("splitdrop {deal} --all")).is_ok());
+            for wrong in ["", "--all 3", "-1", "3a", "18446744073709551616"] {
+                assert!(parse(&format!("splitdrop {deal} {wrong}")).is_err(), "{deal} {wrong}");
+            }
+        }
+        // To give up a deletion is a decision about that one.
+        assert!(parse("splitdrop restore --all").is_err() && parse("splitdrop restore 3").is_ok());
+    }
+
+    #[test]
+    fn nothing_is_deleted_that_is_not_named() {
+        for line in ["delete", "delete source", "delete item --yes", "delete conversation", "star", "seen", "restore"] {
+            let words = ["splitdrop"].into_iter().chain(line.split_whitespace());
+            assert!(Args::try_parse_from(words).is_err(), "{line}");
+        }
+        // A conversation is deleted as it was shown: one at a time.
+        assert!(Args::try_parse_from(["splitdrop", "delete", "conversation", "one", "two"]).is_err());
+    }
+
+    #[test]
+    fn the_help_lists_every_exit_code() {
+        let listed: Vec<u8> = EXIT_CODES
+            .lines()
+            .skip(1)
+            .take_while(|line| !line.is_empty())
+            .map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
+            .collect();
+        assert_eq!(listed, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 130]);
+        for exit in [Exit::Success, Exit::Conflict, Exit::Refused, Exit::Interrupted] {
+            assert!(listed.contains(&(exit as u8)));
+        }
     }
 
     #[test]

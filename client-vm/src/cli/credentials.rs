@@ -1,6 +1,6 @@
 //! Where a login's credentials come from.
 
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::{self, Read as _};
 
 use control::Request;
 use protocol::value::{OneTimeCode, Passphrase, Username};
@@ -37,10 +37,8 @@ impl Credentials {
 
 /// Asks on the terminal, without echo for the passphrase and the code. Called off, it leaves the terminal as it was.
 pub(super) async fn ask(username: Option<&str>, batch: bool) -> Result<Credentials, CliError> {
-    if batch || !io::stdin().is_terminal() {
-        return Err(CliError::NoTerminal);
-    }
-    let terminal = Terminal::open().map_err(|_none| CliError::NoTerminal)?;
+    let terminal = if batch { None } else { Terminal::of_a_person() };
+    let terminal = terminal.ok_or(CliError::NoTerminal)?;
     let username = match username {
         Some(username) => username.to_owned(),
         None => terminal.ask("User name: ").await?.to_string(),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use control::FailureKind;
 use control::client::ClientError;
-use protocol::value::ValueError;
+use protocol::value::{SourceId, ValueError};
 
 use crate::daemon::DaemonError;
 use crate::failure::chain;
@@ -24,6 +24,8 @@ pub(super) enum Exit {
     PolicyRefused = 7,
     Unreachable = 8,
     AlreadyRunning = 9,
+    Conflict = 10,
+    Refused = 11,
     Interrupted = 130,
 }
 
@@ -56,6 +58,31 @@ pub(super) enum CliError {
     Credentials(#[from] ValueError),
     #[error("there is no terminal to ask on: use --credentials-stdin")]
     NoTerminal,
+    #[error("nobody is signed in: run `splitdrop login` first")]
+    NotSignedIn,
+    #[error("a login is under way: wait for its end")]
+    StillSigningIn,
+    #[error("with --batch nobody is asked whether to delete: add --yes")]
+    BatchWithoutYes,
+    #[error("there is no terminal to ask on whether to delete: add --yes")]
+    NoTerminalToConfirm,
+    #[error("{}, and so many are deleted only with --count {actual}; nothing was deleted", match .given {
+        Some(given) => format!("--count is {given} and these are {actual} sources"),
+        None => format!("these are {actual} sources"),
+    })]
+    Count { actual: usize, given: Option<usize> },
+    #[error("the answer was no: nothing was deleted")]
+    AnsweredNo,
+    #[error("the item {item} is not in the conversation of {designation}: it is in that of {owner}")]
+    OtherConversation { item: String, designation: String, owner: SourceId },
+    #[error(
+        "{error}; {taken} sources or items that were named before were taken all the same: `splitdrop queue` lists them"
+    )]
+    PartlyTaken {
+        taken: u64,
+        // Not a source: its words are part of these.
+        error: Box<CliError>,
+    },
     #[error("standard input has no three lines: user name, passphrase, code")]
     CredentialLines,
     #[error("there was no answer")]
@@ -84,6 +111,8 @@ impl CliError {
             Exit::PolicyRefused => "policy_refused",
             Exit::Unreachable => "unreachable",
             Exit::AlreadyRunning => "already_running",
+            Exit::Conflict => "conflict",
+            Exit::Refused => "refused",
             Exit::Interrupted => "interrupted",
         }
     }
@@ -95,13 +124,24 @@ impl CliError {
             | Self::CredentialLines
             | Self::NoAnswer
             | Self::NotText
-            | Self::NoTerminal => Exit::Usage,
+            | Self::NoTerminal
+            | Self::BatchWithoutYes
+            | Self::NoTerminalToConfirm
+            | Self::Count { .. } => Exit::Usage,
             Self::Daemon(DaemonError::AlreadyRunning(_) | DaemonError::SocketTaken(_)) => Exit::AlreadyRunning,
             Self::Client(ClientError::NoDaemon { .. } | ClientError::Silent { .. } | ClientError::Ended)
             | Self::DaemonEnded => Exit::NoDaemon,
             Self::Client(ClientError::Failed(failure)) => of_failure(failure.kind),
             Self::AlreadySignedIn { .. } | Self::SigningIn => Exit::LoginRefused,
-            Self::Daemon(_) | Self::Client(_) | Self::NotStarted(_) | Self::ReaderGone | Self::Io(_) => Exit::Failure,
+            Self::NotSignedIn | Self::StillSigningIn => Exit::NotSignedIn,
+            Self::OtherConversation { .. } => Exit::NotFound,
+            Self::PartlyTaken { error, .. } => error.exit(),
+            Self::Daemon(_)
+            | Self::Client(_)
+            | Self::NotStarted(_)
+            | Self::AnsweredNo
+            | Self::ReaderGone
+            | Self::Io(_) => Exit::Failure,
         }
     }
 }
@@ -111,6 +151,8 @@ fn of_failure(kind: FailureKind) -> Exit {
         FailureKind::NotSignedIn => Exit::NotSignedIn,
         FailureKind::AlreadySignedIn | FailureKind::LoginRefused => Exit::LoginRefused,
         FailureKind::NotFound | FailureKind::Ambiguous => Exit::NotFound,
+        FailureKind::Conflict => Exit::Conflict,
+        FailureKind::Refused => Exit::Refused,
         FailureKind::PolicyRefused => Exit::PolicyRefused,
         FailureKind::Unreachable => Exit::Unreachable,
         FailureKind::ServerFault | FailureKind::Cancelled | FailureKind::Store | FailureKind::Internal => Exit::Failure,

@@ -1,12 +1,16 @@
 //! What `--json` prints: one object with `format` 1. Times are RFC 3339 in UTC.
 
+mod act;
+
 use control::{
-    ConversationItem, Event, Failure, ItemKind, OverTime, ProxyStatus, Seen, Session, SessionEnd, SourceRow, Status,
-    SyncOutcome, SyncReport, SyncStart,
+    ConversationItem, Deletion, Event, Failure, ItemKind, OverTime, ProxyStatus, Seen, Session, SessionEnd, SourceRow,
+    Status, SyncOutcome, SyncReport, SyncStart,
 };
 use protocol::value::Timestamp;
 use protocol::{ApiLevel, ServerContact, SubmissionKind};
 use serde_json::{Value, json};
+
+pub(super) use act::{acted, dealt, queue};
 
 use super::exit::CliError;
 
@@ -62,6 +66,7 @@ pub(super) fn status(status: &Status) -> String {
             "unread": status.totals.unread,
             "unreadable": over_time(status.totals.unreadable),
         },
+        "queue": act::counts(status.totals.queue),
     }))
 }
 
@@ -76,6 +81,7 @@ pub(super) fn event(event: &Event) -> String {
             let ids: Vec<_> = ids.iter().map(|id| id.as_str()).collect();
             json!({ "event": "sources_changed", "sources": ids })
         }
+        Event::Act(change) => act::change(change),
         Event::Missed(count) => json!({ "event": "missed", "count": count }),
     })
 }
@@ -98,6 +104,7 @@ fn source(row: &SourceRow) -> Value {
             "replies": row.counts.replies,
             "unread": row.counts.unread,
         },
+        "being_deleted": being_deleted(row.deletion),
     })
 }
 
@@ -115,7 +122,15 @@ fn item(item: &ConversationItem) -> Value {
         "size": item.size.get(),
         "author": author.map(|name| name.as_str()),
         "unread": item.seen == Seen::Unread,
+        "being_deleted": being_deleted(item.deletion),
     })
+}
+
+fn being_deleted(deletion: Deletion) -> bool {
+    match deletion {
+        Deletion::None => false,
+        Deletion::Pending => true,
+    }
 }
 
 fn session(session: &Session) -> Value {

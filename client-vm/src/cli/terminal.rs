@@ -6,7 +6,7 @@
 //! **Invariant:** however a question ends, answered or called off, the terminal is as it was before.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use nix::sys::termios::{
@@ -28,16 +28,39 @@ const NO_CHARACTER: u8 = 0;
 #[derive(Debug)]
 pub(super) struct Terminal(AsyncFd<File>);
 
+/// What a person said to a question of yes or no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    Yes,
+    No,
+}
+
+impl Word {
+    /// Only a clear yes is one.
+    fn parse(answer: &str) -> Self {
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => Self::Yes,
+            _other => Self::No,
+        }
+    }
+}
+
 impl Terminal {
+    /// The terminal of the person who started this program; none where standard input is something else, since then
+    /// nobody sits there who would expect a question.
+    pub(super) fn of_a_person() -> Option<Self> {
+        if io::stdin().is_terminal() { Self::open().ok() } else { None }
+    }
+
     // Not tokio's types for pipes: they take a short read for the last one, and a terminal gives a line at a time.
     #[expect(deprecated, reason = "what is to be used instead is unsafe; a file keeps its descriptor while it is open")]
-    pub(super) fn open() -> io::Result<Self> {
+    fn open() -> io::Result<Self> {
         let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(TERMINAL)?;
         Ok(Self(AsyncFd::new(file)?))
     }
 
-    /// Asks, and gives the answer without its line end. Called off (dropped), it may lose what was typed so far.
+    /// Asks, and gives the answer without its line end. Called off (dropped), it loses what was typed so far.
     pub(super) async fn ask(&self, question: &str) -> Result<Zeroizing<String>, CliError> {
         self.write(question.as_bytes()).await?;
         let open = OpenQuestion { terminal: self };
@@ -58,6 +81,14 @@ impl Terminal {
                 Err(_) => Err(CliError::NotText),
             };
         }
+    }
+
+    /// Asks a question of yes or no. What was typed before it was there to be read is no answer to it. Called off
+    /// (dropped), it forgets what was typed so far.
+    pub(super) async fn ask_yes_or_no(&self, question: &str) -> Result<Word, CliError> {
+        tcflush(self.0.get_ref(), FlushArg::TCIFLUSH).map_err(io::Error::from)?;
+        let answer = self.ask(&format!("{question} [y/N] ")).await?;
+        Ok(Word::parse(&answer))
     }
 
     async fn write(&self, mut text: &[u8]) -> io::Result<()> {
@@ -104,7 +135,8 @@ impl Drop for Quiet<'_> {
     }
 }
 
-/// A question without an answer yet. Dropped, it leaves the line to whatever comes next.
+/// A question without an answer yet. Dropped, it leaves the line to whatever comes next, and what was typed and not
+/// read is forgotten: half an answer must not become a word to the shell.
 #[derive(Debug)]
 struct OpenQuestion<'a> {
     terminal: &'a Terminal,
@@ -112,6 +144,23 @@ struct OpenQuestion<'a> {
 
 impl Drop for OpenQuestion<'_> {
     fn drop(&mut self) {
+        // A terminal that is gone needs nothing.
+        let _ = tcflush(self.terminal.0.get_ref(), FlushArg::TCIFLUSH);
         let _ = self.terminal.0.get_ref().write(b"\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_clear_yes_is_one() {
+        for yes in ["y", "Y", "yes", " YES\t"] {
+            assert_eq!(Word::parse(yes), Word::Yes, "{yes:?}");
+        }
+        for no in ["", " ", "n", "no", "ye", "yes please", "j", "1", "\u{fb}y"] {
+            assert_eq!(Word::parse(no), Word::No, "{no:?}");
+        }
     }
 }

@@ -1,13 +1,22 @@
 //! What a person reads. Everything that came from the server or a source goes through [`sanitized`] or
 //! [`sanitized_within`].
 
+mod act;
+mod queue;
+
 use control::{
-    ConversationItem, Event, ItemKind, ProxyStatus, Seen, Session, SessionEnd, SourceRow, Status, SyncOutcome,
-    SyncReport,
+    ConversationItem, Deletion, Event, ItemKind, ProxyStatus, Seen, Session, SessionEnd, SourceRow, Status,
+    SyncOutcome, SyncReport,
 };
 use protocol::value::Timestamp;
 use protocol::{ServerContact, SubmissionKind};
 use unicode_width::UnicodeWidthStr as _;
+
+pub(super) use act::{
+    acted_on_items, acted_on_sources, ask_about_conversation, ask_about_items, ask_about_sources, nothing_to_delete,
+    nothing_unread,
+};
+pub(super) use queue::{dealt, queue};
 
 use super::json::time;
 use super::safe_text::{sanitized, sanitized_within};
@@ -51,6 +60,9 @@ pub(super) fn status(status: &Status) -> String {
         let count = totals.unreadable.count;
         line("unreadable", &format!("{count} records, since {}", short_time(since)));
     }
+    if let Some(counts) = queue::counts(&totals.queue) {
+        line("queue", &counts);
+    }
     line("proxy", &proxy(&status.proxy));
     text
 }
@@ -64,7 +76,7 @@ pub(super) fn sources(sources: &[SourceRow]) -> String {
         return "No sources. `splitdrop status` says when the last sync was.\n".to_owned();
     }
     let mut rows =
-        vec![["", "SOURCE", "LAST UPDATE", "UNREAD", "MESSAGES", "FILES", "REPLIES", "ID"].map(str::to_owned)];
+        vec![["", "SOURCE", "LAST UPDATE", "UNREAD", "MESSAGES", "FILES", "REPLIES", "ID", ""].map(str::to_owned)];
     for row in sources {
         rows.push([
             if row.starred { "*" } else { "" }.to_owned(),
@@ -74,7 +86,8 @@ pub(super) fn sources(sources: &[SourceRow]) -> String {
             row.counts.messages.to_string(),
             row.counts.files.to_string(),
             row.counts.replies.to_string(),
-            row.id.as_str().chars().take(SHORT_ID).collect(),
+            short_id(row.id.as_str()),
+            mark(row.deletion).to_owned(),
         ]);
     }
     table(&rows)
@@ -82,9 +95,13 @@ pub(super) fn sources(sources: &[SourceRow]) -> String {
 
 pub(super) fn conversation(source: &SourceRow, items: &[ConversationItem]) -> String {
     let mut text = format!(
-        "{}{}\nid   {}\nkey  {}\n\n",
+        "{}{}{}\nid   {}\nkey  {}\n\n",
         sanitized(source.designation.as_str()),
         if source.starred { " *" } else { "" },
+        match source.deletion {
+            Deletion::None => "",
+            Deletion::Pending => " (being deleted)",
+        },
         source.id,
         source.key.as_ref().map_or("none yet", |key| key.as_str()),
     );
@@ -92,24 +109,25 @@ pub(super) fn conversation(source: &SourceRow, items: &[ConversationItem]) -> St
         text.push_str("Nothing in this conversation.\n");
         return text;
     }
-    let mut rows = vec![["", "NUMBER", "KIND", "BYTES", "FROM", "NAME"].map(str::to_owned)];
+    let mut rows = vec![["", "NUMBER", "KIND", "BYTES", "FROM", "ID", "NAME"].map(str::to_owned)];
     for item in items {
-        let (kind, from) = match &item.kind {
-            ItemKind::Submission { kind: SubmissionKind::Message, .. } => ("message", "source".to_owned()),
-            ItemKind::Submission { kind: SubmissionKind::File, .. } => ("file", "source".to_owned()),
-            ItemKind::Reply { author: None, .. } => ("reply", "unknown".to_owned()),
-            ItemKind::Reply { author: Some(name), .. } => ("reply", sanitized_within(name.as_str(), NAME_COLUMNS)),
+        let from = match &item.kind {
+            ItemKind::Submission { .. } => "source".to_owned(),
+            ItemKind::Reply { author: None, .. } => "unknown".to_owned(),
+            ItemKind::Reply { author: Some(name), .. } => sanitized_within(name.as_str(), NAME_COLUMNS),
         };
         rows.push([
-            match item.seen {
-                Seen::Seen => "",
-                Seen::Unread => "new",
+            match (item.deletion, item.seen) {
+                (Deletion::Pending, Seen::Seen | Seen::Unread) => mark(item.deletion),
+                (Deletion::None, Seen::Seen) => "",
+                (Deletion::None, Seen::Unread) => "new",
             }
             .to_owned(),
             item.order.get().to_string(),
-            kind.to_owned(),
+            kind_word(&item.kind).to_owned(),
             item.size.get().to_string(),
             from,
+            item_short_id(item),
             item.filename.as_ref().map(|name| sanitized(name.as_str())).unwrap_or_default(),
         ]);
     }
@@ -131,6 +149,7 @@ pub(super) fn event(event: &Event) -> String {
         Event::SyncStarted(start) => format!("{}  sync started.\n", short_time(start.started)),
         Event::SyncEnded(report) => format!("{}  {}.\n", short_time(report.ended), outcome(report)),
         Event::SourcesChanged(ids) => format!("{} sources have changed.\n", ids.len()),
+        Event::Act(change) => queue::change(change),
         Event::Missed(count) => format!("{count} events were missed.\n"),
     }
 }
@@ -174,6 +193,38 @@ fn proxy(proxy: &ProxyStatus) -> String {
     }
 }
 
+/// The beginning of an id.
+fn short_id(id: &str) -> String {
+    id.chars().take(SHORT_ID).collect()
+}
+
+fn item_short_id(item: &ConversationItem) -> String {
+    match &item.kind {
+        ItemKind::Submission { id, .. } => short_id(id.as_str()),
+        ItemKind::Reply { id, .. } => short_id(id.as_str()),
+    }
+}
+
+fn kind_word(kind: &ItemKind) -> &'static str {
+    match kind {
+        ItemKind::Submission { kind: SubmissionKind::Message, .. } => "message",
+        ItemKind::Submission { kind: SubmissionKind::File, .. } => "file",
+        ItemKind::Reply { .. } => "reply",
+    }
+}
+
+fn mark(deletion: Deletion) -> &'static str {
+    match deletion {
+        Deletion::None => "",
+        Deletion::Pending => "being deleted",
+    }
+}
+
+/// So many of what takes an s.
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// A time to the second.
 fn short_time(at: Timestamp) -> String {
     let text = time(at);
@@ -212,9 +263,7 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use control::SourceCounts;
-    use protocol::value::{Designation, SourceId};
-
+    use super::super::samples::{file, source};
     use super::*;
 
     #[test]
@@ -225,21 +274,27 @@ mod tests {
 
     #[test]
     fn one_long_name_does_not_widen_the_whole_list() {
-        let row = |id: &str, designation: &str| SourceRow {
-            id: id.parse::<SourceId>().unwrap(),
-            designation: Designation::try_new(designation).unwrap(),
-            starred: false,
-            last_updated: Timestamp::try_new(0).unwrap(),
-            key: None,
-            counts: SourceCounts::default(),
-        };
         let long = "x".repeat(250);
-        let (first, second) = ("3f2a6f8e-0000-4000-8000-000000000001", "3f2a6f8e-0000-4000-8000-000000000002");
-        let list = sources(&[row(first, &long), row(second, "candid marmot")]);
+        let list = sources(&[source(1, &long), source(2, "candid marmot")]);
         assert!(list.lines().all(|line| line.width() < 120), "{list}");
         assert!(list.contains(&format!("{}…", "x".repeat(39))), "{list}");
         // Who shows it sees all of it.
-        assert!(conversation(&row(first, &long), &[]).contains(&long));
+        assert!(conversation(&source(1, &long), &[]).contains(&long));
+    }
+
+    #[test]
+    fn what_is_being_deleted_is_marked() {
+        let mut gone = source(1, "candid marmot");
+        gone.deletion = Deletion::Pending;
+        let list = sources(&[gone.clone(), source(2, "fluent barn")]);
+        let marked: Vec<_> = list.lines().filter(|line| line.ends_with("3f2a6f8e  being deleted")).collect();
+        assert!(marked.len() == 1 && list.lines().nth(1) == marked.first().copied(), "{list}");
+        let mut item = file(1);
+        item.deletion = Deletion::Pending;
+        let shown = conversation(&gone, &[item, file(2)]);
+        assert!(shown.starts_with("candid marmot (being deleted)\n"), "{shown}");
+        assert!(shown.contains("being deleted       1  file    612  source  9b040001  1-leak.gz.gpg\n"), "{shown}");
+        assert!(shown.contains("new                 2  file    612  source  9b040002  2-leak.gz.gpg\n"), "{shown}");
     }
 
     #[test]

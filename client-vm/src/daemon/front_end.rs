@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use control::message::MAX_ROWS;
-use control::{Event, Failure, FailureKind, FromDaemon, Reply, Request, ToDaemon};
+use control::{ConversationItem, Event, Failure, FailureKind, FromDaemon, Reply, Request, SourceRow, ToDaemon};
 use protocol::frame::{encode_frame, frame_bytes};
+use protocol::value::SourceId;
 use qubes_rpc::channel::{ChannelError, Closed, FrameReader, FrameSender, frame_queue, write_frames};
 use tokio::net::UnixStream;
 use tokio::sync::broadcast::error::RecvError;
@@ -41,6 +42,23 @@ pub(super) async fn serve(stream: UnixStream, engine: EngineHandle, store: Store
     }
     // Every sender is gone: what is queued is written, unless the front end does not read it.
     let _ = tokio::time::timeout(DRAIN_DEADLINE, writing.join_next()).await;
+}
+
+/// The one source that a person meant.
+fn one_source(found: SourceMatch) -> Result<Box<SourceRow>, Failure> {
+    match found {
+        SourceMatch::One(row) => Ok(row),
+        SourceMatch::None => Err(failure(FailureKind::NotFound, "no such source: `splitdrop sources` lists them")),
+        SourceMatch::Many(count) => {
+            let text = format!("{count} sources fit: give more of the id, as `splitdrop sources` shows it");
+            Err(failure(FailureKind::Ambiguous, text))
+        }
+    }
+}
+
+/// Says which of several words was meant.
+fn about(word: &str, told: Failure) -> Failure {
+    Failure { message: format!("`{word}`: {}", told.message), ..told }
 }
 
 #[derive(Debug, Clone)]
@@ -125,6 +143,19 @@ impl FrontEnd {
                 Ok(())
             }
             Request::Show { source } => self.show(id, source).await,
+            Request::FindSources { words } => self.find_sources(id, words).await,
+            Request::FindItems { words } => self.find_items(id, words).await,
+            Request::Act(act) => {
+                let taken = self.engine.act(act).await?;
+                self.item(id, Reply::Taken(taken)).await
+            }
+            Request::Queue => {
+                for some in self.engine.queue().await?.chunks(MAX_ROWS) {
+                    self.item(id, Reply::Queue(some.to_vec())).await?;
+                }
+                Ok(())
+            }
+            Request::Deal { deal, acts } => self.engine.deal(deal, acts).await,
         }
     }
 
@@ -138,18 +169,53 @@ impl FrontEnd {
             Ok((found, items))
         };
         let (found, items) = self.store.read(read).await.map_err(|error| failure::of_store(&error))?;
-        match found {
-            SourceMatch::One(row) => self.item(id, Reply::Source(row)).await?,
-            SourceMatch::None => {
-                return Err(failure(FailureKind::NotFound, "no such source: `splitdrop sources` lists them"));
-            }
-            SourceMatch::Many(count) => {
-                let text = format!("{count} sources fit: give more of the id, as `splitdrop sources` shows it");
-                return Err(failure(FailureKind::Ambiguous, text));
-            }
-        }
+        self.item(id, Reply::Source(one_source(found)?)).await?;
         for some in items.chunks(MAX_ROWS) {
             self.item(id, Reply::Conversation(some.to_vec())).await?;
+        }
+        Ok(())
+    }
+
+    async fn find_sources(&self, id: u32, words: Vec<String>) -> Result<(), Failure> {
+        let read = move |transaction: &rusqlite::Transaction<'_>| {
+            words.iter().map(|word| Ok((view::find_source(transaction, word)?, word.clone()))).collect()
+        };
+        let found: Vec<(SourceMatch, String)> =
+            self.store.read(read).await.map_err(|error| failure::of_store(&error))?;
+        let mut rows = Vec::new();
+        for (found, word) in found {
+            rows.push(*one_source(found).map_err(|told| about(&word, told))?);
+        }
+        for some in rows.chunks(MAX_ROWS) {
+            self.item(id, Reply::Sources(some.to_vec())).await?;
+        }
+        Ok(())
+    }
+
+    async fn find_items(&self, id: u32, words: Vec<String>) -> Result<(), Failure> {
+        let read = move |transaction: &rusqlite::Transaction<'_>| {
+            words.iter().map(|word| Ok((view::find_items(transaction, word)?, word.clone()))).collect()
+        };
+        let found: Vec<(Vec<(SourceId, ConversationItem)>, String)> =
+            self.store.read(read).await.map_err(|error| failure::of_store(&error))?;
+        let mut items = Vec::new();
+        for (found, word) in found {
+            let count = found.len();
+            let mut found = found.into_iter();
+            match (found.next(), count) {
+                (Some(item), 1) => items.push(item),
+                (Some(_), _) => {
+                    let told = failure(FailureKind::Ambiguous, format!("{count} items fit: give more of the id"));
+                    return Err(about(&word, told));
+                }
+                (None, _) => {
+                    let text = "no such item: `splitdrop show` lists a conversation's";
+                    return Err(about(&word, failure(FailureKind::NotFound, text)));
+                }
+            }
+        }
+        for (source, item) in items {
+            self.item(id, Reply::Found { source, item: Box::new(item) }).await?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! How the rest of the daemon talks to the engine.
 
-use control::{Event, Failure, FailureKind, Session, Status, SyncReport};
+use control::{Act, ActId, Deal, Event, Failure, FailureKind, QueueEntry, Session, Status, SyncReport, Taken};
 use protocol::value::{OneTimeCode, Passphrase, Username};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
@@ -28,6 +28,9 @@ pub(super) enum Command {
     Login { username: Username, passphrase: Passphrase, one_time_code: OneTimeCode, answer: Answer<Session> },
     Logout(Answer<()>),
     Refresh(Answer<SyncReport>),
+    Act { act: Act, answer: Answer<Taken> },
+    Deal { deal: Deal, acts: Vec<ActId>, answer: Answer<()> },
+    Queue(Answer<Vec<QueueEntry>>),
 }
 
 /// A handle to the engine. Clones reach the same one.
@@ -78,6 +81,30 @@ impl EngineHandle {
     /// [`Failure`]; a sync that fails is one.
     pub async fn refresh(&self) -> Result<SyncReport, Failure> {
         self.ask(Command::Refresh).await
+    }
+
+    /// Does something, which shows when this returns and reaches the server later.
+    ///
+    /// # Errors
+    /// [`Failure`]; then nothing was done.
+    pub async fn act(&self, act: Act) -> Result<Taken, Failure> {
+        self.ask(|answer| Command::Act { act, answer }).await
+    }
+
+    /// Deals with acts that wait or were refused.
+    ///
+    /// # Errors
+    /// [`Failure`]; then nothing was done.
+    pub async fn deal(&self, deal: Deal, acts: Vec<ActId>) -> Result<(), Failure> {
+        self.ask(|answer| Command::Deal { deal, acts, answer }).await
+    }
+
+    /// What waits, runs or was refused, oldest first.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn queue(&self) -> Result<Vec<QueueEntry>, Failure> {
+        self.ask(Command::Queue).await
     }
 
     /// The events from now on, until the engine has ended.

@@ -26,6 +26,14 @@ pub(super) enum SessionState {
 }
 
 impl SessionState {
+    /// Who is signed in.
+    pub(super) fn journalist(&self) -> Option<JournalistId> {
+        match self {
+            Self::Out | Self::SigningIn(_) => None,
+            Self::In(session) => Some(session.journalist),
+        }
+    }
+
     pub(super) fn shown(&self) -> Session {
         match self {
             Self::Out => Session::SignedOut,
@@ -160,9 +168,10 @@ impl Engine {
         self.emit(Event::SessionStarted(shown.clone()));
         answer.give(Ok(shown));
         self.ask_sync(None);
+        self.send_acts().await;
     }
 
-    /// Ends the session here: the sync stops, the calls close, front ends are told. The token is the caller's to drop.
+    /// Ends the session here: sync and acts stop, the calls close, front ends are told. The token is the caller's to drop.
     pub(super) fn leave(&mut self, why: SessionEnd) {
         tracing::info!(?why, "session ended");
         let told = match why {
@@ -170,6 +179,7 @@ impl Engine {
             SessionEnd::Logout | SessionEnd::Shutdown => given_up(),
         };
         self.stop_syncing(told);
+        self.stop_acting();
         self.emit(Event::SessionEnded(why));
     }
 

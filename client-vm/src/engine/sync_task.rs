@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::failure::{self, failure};
-use crate::proxy::{Proxy, ProxyError};
+use crate::proxy::{Patience, Proxy, ProxyError};
 use crate::store::Store;
-use crate::sync::{SyncFailure, Synced, sync};
+use crate::sync::{SnapshotNumber, SyncFailure, Synced, sync};
 
 #[derive(Debug)]
 pub(super) struct SyncTask {
@@ -26,6 +26,7 @@ pub(super) struct SyncTask {
     pub(super) store: Store,
     pub(super) clock: Clock,
     pub(super) start: SyncStart,
+    pub(super) snapshot: SnapshotNumber,
     pub(super) cancel: CancellationToken,
     /// Where to say that a call was opened.
     pub(super) opened: mpsc::Sender<Opened>,
@@ -103,7 +104,7 @@ impl SyncTask {
             () = self.cancel.cancelled() => {
                 return SyncEnded { call: None, result: Err(SyncStop::Failed(SyncFailure::Cancelled)) };
             }
-            opened = self.proxy.open(Scope::Metadata, Some(self.api_level), waiting) => opened,
+            opened = self.proxy.open(Scope::Metadata, Some(self.api_level), Patience::Usual, waiting) => opened,
         };
         match opened {
             Ok(open) => {
@@ -118,6 +119,6 @@ impl SyncTask {
     }
 
     async fn sync(&self, call: &QrexecCall) -> Result<Synced, SyncFailure> {
-        sync(call.connection(), &self.token, &self.store, &self.clock, self.start, &self.cancel).await
+        sync(call.connection(), &self.token, &self.store, &self.clock, self.start, self.snapshot, &self.cancel).await
     }
 }

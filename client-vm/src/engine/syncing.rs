@@ -14,7 +14,7 @@ use super::sync_task::{Opened, SyncEnded, SyncStop, SyncTask};
 use super::{Ended, Engine, given_up};
 use crate::failure;
 use crate::store::mirror;
-use crate::sync::Synced;
+use crate::sync::{SnapshotNumber, Synced};
 
 /// A sync that somebody asked for, and who waits for its end.
 #[derive(Debug)]
@@ -64,6 +64,7 @@ impl Engine {
             store: self.store.clone(),
             clock: self.clock.clone(),
             start,
+            snapshot: SnapshotNumber { number: self.acting.next_snapshot(), overdue: self.acting.overdue() },
             cancel: cancel.clone(),
             opened: self.opened.0.clone(),
         };
@@ -104,11 +105,8 @@ impl Engine {
 
     /// Closes the metadata call in the background, if nobody uses it any more.
     fn close_metadata(&mut self) {
-        if let Some(call) = self.metadata.take().and_then(Arc::into_inner) {
-            self.tasks.spawn(async move {
-                call.close().await;
-                Ended::Done
-            });
+        if let Some(call) = self.metadata.take() {
+            self.close_call(call);
         }
     }
 
@@ -119,14 +117,13 @@ impl Engine {
         // the present one.
         let expired =
             !running.cancel.is_cancelled() && ended.result.as_ref().err().is_some_and(SyncStop::is_unauthorized);
+        let mut after = None;
         let report = match ended.result {
-            Ok(Synced { report, changed_sources }) => {
+            Ok(Synced { report, changed_sources, effects }) => {
                 tracing::info!(rows = report.rows_written, unreadable = report.counts.unreadable, "sync succeeded");
-                let changed: Vec<_> = changed_sources.into_iter().collect();
-                for some in changed.chunks(control::message::MAX_ROWS) {
-                    self.emit(Event::SourcesChanged(some.to_vec()));
-                }
+                self.sources_changed(changed_sources);
                 self.history.last_success = Some(report.ended);
+                after = Some(effects);
                 report
             }
             Err(stop) => self.report_stop(&running, stop).await,
@@ -140,6 +137,9 @@ impl Engine {
         }
         if let Some(again) = self.again.take() {
             self.start_sync(again);
+        }
+        if let Some(effects) = after {
+            self.acts_after_snapshot(effects).await;
         }
     }
 
@@ -194,6 +194,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::engine::session::OpenSession;
     use crate::proxy::Proxy;
+    use crate::settings::ActSettings;
     use crate::store::Store;
     use crate::sync::SyncFailure;
 
@@ -205,7 +206,8 @@ mod tests {
         let version = SoftwareVersion::try_new("0.0.0-test").unwrap();
         let qrexec = Qrexec { program: directory.path().join("no-program") };
         let proxy = Proxy::new(qrexec, "sd-proxy".parse().unwrap(), version.clone());
-        let (mut engine, handle) = Engine::new(proxy, store, Clock::System, version).await.unwrap();
+        let (mut engine, handle) =
+            Engine::new(proxy, store, Clock::System, ActSettings::default(), version).await.unwrap();
         let mut events = handle.subscribe().unwrap();
         for old in [true, false] {
             engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));

@@ -1,11 +1,19 @@
 //! Brings a database to this program's version, one numbered step after the other.
 //!
 //! **Invariant:** each step and its version number are one transaction.
+//!
+//! **Invariant:** a database that holds data is copied before its first step. The copy goes when the migrated database was
+//! opened anew and found sound.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, TransactionBehavior};
 
 /// The steps. A step that was released is never changed: its number is the database's `user_version` after it.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_mirror.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("../../migrations/0001_mirror.sql"), include_str!("../../migrations/0002_outbox.sql")];
 
 /// A database could not be brought to this program's version.
 #[derive(Debug, thiserror::Error)]
@@ -29,15 +37,88 @@ pub enum MigrationError {
     /// The database's version could not be read.
     #[error("the database's version could not be read")]
     Version(#[source] rusqlite::Error),
+    /// The database could not be copied before the migration, which was not begun.
+    #[error("the database could not be copied to {} before its migration; is the disk full?", .path.display())]
+    BackUp {
+        /// The copy.
+        path: PathBuf,
+        /// Why.
+        source: rusqlite::Error,
+    },
+    /// The copy could not be written to the disk or removed.
+    #[error("could not {what} {}", .path.display())]
+    Copy {
+        /// What was being done.
+        what: &'static str,
+        /// The copy.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The migrated database is not sound.
+    #[error("the migrated database is damaged ({found}); the one from before is {}", .path.display())]
+    Damaged {
+        /// What SQLite found.
+        found: String,
+        /// The copy.
+        path: PathBuf,
+    },
 }
 
-pub(super) fn migrate(connection: &mut Connection) -> Result<(), MigrationError> {
+/// Migrates the database that `connection` has open; one that holds data is copied to `copy` before.
+pub(super) fn migrate_with_copy(connection: &mut Connection, copy: &Path) -> Result<(), MigrationError> {
+    let found = version(connection)?;
+    if found > 0 && found < MIGRATIONS.len() {
+        back_up(connection, copy)?;
+    }
+    migrate(connection)
+}
+
+fn back_up(connection: &Connection, copy: &Path) -> Result<(), MigrationError> {
+    let failed = |what| move |source| MigrationError::Copy { what, path: copy.to_owned(), source };
+    // Of a migration that was cut off: the database is as it was before it.
+    remove(copy)?;
+    let text = copy.to_string_lossy();
+    let done = connection.execute("VACUUM INTO ?1", [&text]);
+    done.map_err(|source| MigrationError::BackUp { path: copy.to_owned(), source })?;
+    File::open(copy).and_then(|file| file.sync_all()).map_err(failed("write to the disk"))
+}
+
+/// Removes the copy, if there is one, once `reopened` has the migrated database open and finds it sound.
+pub(super) fn drop_copy(reopened: &Connection, copy: &Path) -> Result<(), MigrationError> {
+    if !copy.exists() {
+        return Ok(());
+    }
+    let found: String =
+        reopened.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).unwrap_or_else(|error| error.to_string());
+    if found != "ok" {
+        return Err(MigrationError::Damaged { found, path: copy.to_owned() });
+    }
+    remove(copy)
+}
+
+fn remove(copy: &Path) -> Result<(), MigrationError> {
+    match std::fs::remove_file(copy) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(MigrationError::Copy { what: "remove", path: copy.to_owned(), source })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The database's version, which this program must know.
+fn version(connection: &Connection) -> Result<usize, MigrationError> {
     let found: i64 =
         connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(MigrationError::Version)?;
     let done = usize::try_from(found).unwrap_or(usize::MAX);
     if done > MIGRATIONS.len() {
         return Err(MigrationError::Newer { found, known: MIGRATIONS.len() });
     }
+    Ok(done)
+}
+
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), MigrationError> {
+    let done = version(connection)?;
     for (number, sql) in (1..).zip(MIGRATIONS).skip(done) {
         step(connection, number, sql).map_err(|source| MigrationError::Failed { number, source })?;
         tracing::info!(number, "database migrated");
@@ -53,40 +134,4 @@ fn step(connection: &mut Connection, number: usize, sql: &str) -> rusqlite::Resu
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_new_database_gets_every_step_and_a_current_one_none() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        migrate(&mut connection).unwrap();
-        let changes = connection.total_changes();
-        migrate(&mut connection).unwrap();
-        assert_eq!(connection.total_changes(), changes);
-        let version: usize = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-        assert_eq!(version, MIGRATIONS.len());
-    }
-
-    #[test]
-    fn a_newer_database_is_refused_and_left_alone() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        connection.pragma_update(None, "user_version", 99).unwrap();
-        assert!(matches!(migrate(&mut connection), Err(MigrationError::Newer { found: 99, .. })));
-        let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).unwrap();
-        assert_eq!(tables, 0);
-    }
-
-    #[test]
-    fn a_step_that_fails_leaves_nothing() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        assert!(step(&mut connection, 7, "CREATE TABLE a (b TEXT) STRICT; CREATE TABLE a (b TEXT) STRICT;").is_err());
-        let (tables, version): (i64, i64) = connection
-            .query_row(
-                "SELECT (SELECT count(*) FROM sqlite_schema), (SELECT user_version FROM pragma_user_version)",
-                [],
-                |row| Ok((row.get(0)?, row.get(1)?)),
-            )
-            .unwrap();
-        assert_eq!((tables, version), (0, 0));
-    }
-}
+mod tests;

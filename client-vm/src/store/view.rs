@@ -1,23 +1,24 @@
 //! What front ends see, read through the views.
 
-use control::{ConversationItem, ItemKind, Seen, SourceCounts, SourceRow, Totals};
+use control::{ConversationItem, Deletion, ItemKind, Seen, SourceCounts, SourceRow, Totals};
 use protocol::SubmissionKind;
 use protocol::value::{
     Designation, Filename, Fingerprint, OrderNumber, Problem, Size, SourceId, Timestamp, Username, ValueError,
 };
 use rusqlite::{Row, Transaction};
 
-use super::{StoreError, mirror};
+use super::{StoreError, mirror, outbox};
 
 const SOURCES: &str = "
     SELECT s.id, s.designation, s.starred, s.last_updated_us, s.key_fingerprint,
-           coalesce(c.messages, 0), coalesce(c.files, 0), coalesce(c.replies, 0), coalesce(c.unread, 0)
+           coalesce(c.messages, 0), coalesce(c.files, 0), coalesce(c.replies, 0), coalesce(c.unread, 0),
+           s.being_deleted
     FROM visible_source AS s
     LEFT JOIN (
         SELECT source_id, sum(kind = 'message') AS messages, sum(kind = 'file') AS files,
                sum(kind = 'reply') AS replies, sum(unread) AS unread
         FROM visible_item
-        WHERE ?1 IS NULL OR source_id = ?1
+        WHERE (?1 IS NULL OR source_id = ?1) AND NOT being_deleted
         GROUP BY source_id
     ) AS c ON c.source_id = s.id
     WHERE ?1 IS NULL OR s.id = ?1
@@ -62,7 +63,12 @@ fn source(row: &Row<'_>) -> Result<SourceRow, StoreError> {
         last_updated: Timestamp::try_new(row.get(3)?)?,
         key: key.map(Fingerprint::try_new).transpose()?,
         counts: SourceCounts { messages: row.get(5)?, files: row.get(6)?, replies: row.get(7)?, unread: row.get(8)? },
+        deletion: deletion(row.get(9)?),
     })
+}
+
+fn deletion(being_deleted: bool) -> Deletion {
+    if being_deleted { Deletion::Pending } else { Deletion::None }
 }
 
 fn text(row: &Row<'_>, column: usize) -> Result<String, rusqlite::Error> {
@@ -113,33 +119,59 @@ pub fn find_source(transaction: &Transaction<'_>, word: &str) -> Result<SourceMa
 /// # Errors
 /// [`StoreError`].
 pub fn conversation(transaction: &Transaction<'_>, source: SourceId) -> Result<Vec<ConversationItem>, StoreError> {
-    let mut statement = transaction.prepare_cached(
-        "SELECT i.id, i.kind, i.item_order, i.filename, i.size_bytes, i.unread, j.username
-         FROM visible_item AS i LEFT JOIN server_journalist AS j ON j.id = i.author_id
-         WHERE i.source_id = ?1
-         ORDER BY i.item_order, i.id",
-    )?;
+    let mut statement =
+        transaction.prepare_cached(&format!("{ITEMS} WHERE i.source_id = ?1 ORDER BY i.item_order, i.id"))?;
     let mut rows = statement.query([source.as_str()])?;
     let mut items = Vec::new();
     while let Some(row) = rows.next()? {
-        let (id, author): (String, Option<String>) = (row.get(0)?, row.get(6)?);
-        let submission = |kind| -> Result<ItemKind, ValueError> { Ok(ItemKind::Submission { id: id.parse()?, kind }) };
-        let kind = match text(row, 1)?.as_str() {
-            "message" => submission(SubmissionKind::Message)?,
-            "file" => submission(SubmissionKind::File)?,
-            "reply" => ItemKind::Reply { id: id.parse()?, author: author.map(Username::try_new).transpose()? },
-            _ => return Err(ValueError { what: "an item's kind", problem: Problem::Malformed }.into()),
-        };
-        let filename: Option<String> = row.get(3)?;
-        items.push(ConversationItem {
-            kind,
-            order: OrderNumber::try_new(row.get(2)?)?,
-            filename: filename.map(Filename::try_new).transpose()?,
-            size: Size::try_new(row.get(4)?)?,
-            seen: if row.get(5)? { Seen::Unread } else { Seen::Seen },
-        });
+        items.push(item(row)?);
     }
     Ok(items)
+}
+
+/// Finds the items that a person means by an id or the beginning of one, in any case of letters: those that are spelled
+/// just so, else all that fit.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn find_items(transaction: &Transaction<'_>, word: &str) -> Result<Vec<(SourceId, ConversationItem)>, StoreError> {
+    let word = word.trim();
+    if word.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut statement = transaction
+        .prepare_cached(&format!("{ITEMS} WHERE lower(substr(i.id, 1, length(?1))) = lower(?1) ORDER BY i.id"))?;
+    let mut rows = statement.query([word])?;
+    let (mut exact, mut fitting) = (Vec::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        let found = (text(row, 8)?.parse()?, item(row)?);
+        if text(row, 0)? == word { exact.push(found) } else { fitting.push(found) }
+    }
+    Ok(if exact.is_empty() { fitting } else { exact })
+}
+
+const ITEMS: &str = "
+    SELECT i.id, i.kind, i.item_order, i.filename, i.size_bytes, i.unread, j.username, i.being_deleted, i.source_id
+    FROM visible_item AS i LEFT JOIN server_journalist AS j ON j.id = i.author_id";
+
+fn item(row: &Row<'_>) -> Result<ConversationItem, StoreError> {
+    let (id, author): (String, Option<String>) = (row.get(0)?, row.get(6)?);
+    let submission = |kind| -> Result<ItemKind, ValueError> { Ok(ItemKind::Submission { id: id.parse()?, kind }) };
+    let kind = match text(row, 1)?.as_str() {
+        "message" => submission(SubmissionKind::Message)?,
+        "file" => submission(SubmissionKind::File)?,
+        "reply" => ItemKind::Reply { id: id.parse()?, author: author.map(Username::try_new).transpose()? },
+        _ => return Err(ValueError { what: "an item's kind", problem: Problem::Malformed }.into()),
+    };
+    let filename: Option<String> = row.get(3)?;
+    Ok(ConversationItem {
+        kind,
+        order: OrderNumber::try_new(row.get(2)?)?,
+        filename: filename.map(Filename::try_new).transpose()?,
+        size: Size::try_new(row.get(4)?)?,
+        seen: if row.get(5)? { Seen::Unread } else { Seen::Seen },
+        deletion: deletion(row.get(7)?),
+    })
 }
 
 /// What is held and shown.
@@ -149,8 +181,15 @@ pub fn conversation(transaction: &Transaction<'_>, source: SourceId) -> Result<V
 pub fn totals(transaction: &Transaction<'_>) -> Result<Totals, StoreError> {
     let (sources, items, unread) = transaction
         .prepare_cached(
-            "SELECT (SELECT count(*) FROM visible_source), count(*), coalesce(sum(unread), 0) FROM visible_item",
+            "SELECT (SELECT count(*) FROM visible_source WHERE NOT being_deleted), count(*), coalesce(sum(unread), 0)
+             FROM visible_item WHERE NOT being_deleted",
         )?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    Ok(Totals { sources, items, unread, unreadable: mirror::load_unreadable(transaction)? })
+    Ok(Totals {
+        sources,
+        items,
+        unread,
+        unreadable: mirror::load_unreadable(transaction)?,
+        queue: outbox::counts(transaction)?,
+    })
 }

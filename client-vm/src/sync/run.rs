@@ -12,6 +12,7 @@ use super::failure::SyncFailure;
 use super::gather::gather;
 use super::plan::{Mirror, Plan};
 use crate::clock::Clock;
+use crate::store::outbox::{self, SnapshotEffects};
 use crate::store::{Store, mirror};
 
 /// How long a list may take at least. A server with 1,000 sources was seen to need 90 s, and Tor often gives 100 kB/s.
@@ -21,6 +22,15 @@ const PER_RECORD: Duration = Duration::from_millis(100);
 /// How long a list may take at most.
 const MAX_LIST_DEADLINE: Duration = Duration::from_secs(3600);
 
+/// A snapshot's number among all that this daemon asks for, and what the outbox needs besides to judge it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotNumber {
+    /// It grows; taken before the first call.
+    pub number: u64,
+    /// How long after its confirmation a deletion may be listed.
+    pub overdue: Duration,
+}
+
 /// A sync succeeded, and what it brought is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Synced {
@@ -28,6 +38,8 @@ pub struct Synced {
     pub report: SyncReport,
     /// The sources that changed.
     pub changed_sources: BTreeSet<SourceId>,
+    /// What it did to the outbox.
+    pub effects: SnapshotEffects,
 }
 
 /// Asks for the four lists at the same time and applies what they say.
@@ -42,6 +54,7 @@ pub async fn sync(
     store: &Store,
     clock: &Clock,
     start: SyncStart,
+    snapshot: SnapshotNumber,
     cancel: &CancellationToken,
 ) -> Result<Synced, SyncFailure> {
     let known = store.read(mirror::load_mirror).await?;
@@ -70,6 +83,7 @@ pub async fn sync(
     let synced = store
         .write(move |transaction| {
             let applied = mirror::apply(transaction, &plan)?;
+            let effects = outbox::after_snapshot(transaction, snapshot.number, clock.now(), snapshot.overdue)?;
             let outcome = if applied.rows_written == 0 { SyncOutcome::Unchanged } else { SyncOutcome::Ok };
             let report = SyncReport {
                 start,
@@ -80,7 +94,9 @@ pub async fn sync(
                 calls,
             };
             mirror::store_success(transaction, &report)?;
-            Ok(Synced { report, changed_sources: applied.changed_sources })
+            let mut changed_sources = applied.changed_sources;
+            changed_sources.extend(&effects.sources);
+            Ok(Synced { report, changed_sources, effects })
         })
         .await?;
     Ok(synced)

@@ -1,0 +1,117 @@
+//! The commands about what waits: to list it, and to deal with it.
+
+use control::client::{Client, ClientError};
+use control::{ActId, ActState, Deal, FailureKind, QueueEntry, Reply, Request};
+
+use super::args::{Acts, Args};
+use super::exit::CliError;
+use super::{ask, json, print, text};
+
+/// How often `--all` looks at the queue anew when it has gone on in between.
+const LOOKS: usize = 5;
+
+pub(super) async fn list(args: &Args, client: &mut Client) -> Result<(), CliError> {
+    let queue = load(client).await?;
+    print(args, || json::queue(&queue), || text::queue(&queue)).await
+}
+
+/// Deals with the acts that were named, or with all that are in a state for it.
+pub(super) async fn deal(args: &Args, client: &mut Client, deal: Deal, acts: &Acts) -> Result<(), CliError> {
+    if acts.all { deal_with_all(args, client, deal).await } else { deal_with(args, client, deal, &acts.acts).await }
+}
+
+/// Deals with the acts that were named: with all of them or, if that cannot be, with none.
+pub(super) async fn deal_with(args: &Args, client: &mut Client, deal: Deal, acts: &[ActId]) -> Result<(), CliError> {
+    let acts = distinct(acts.iter().copied());
+    ask(client, Request::Deal { deal, acts: acts.clone() }).await?;
+    print(args, || json::dealt(deal, &acts), || text::dealt(deal, &acts)).await
+}
+
+async fn deal_with_all(args: &Args, client: &mut Client, deal: Deal) -> Result<(), CliError> {
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let acts = fitting(deal, &load(client).await?);
+        if !acts.is_empty() {
+            match ask(client, Request::Deal { deal, acts: acts.clone() }).await {
+                Ok(_) => {}
+                // One of them was sent, say, after it was listed, or is over.
+                Err(error) if looks < LOOKS && has_gone_on(&error) => continue,
+                Err(error) => return Err(error),
+            }
+        }
+        return print(args, || json::dealt(deal, &acts), || text::dealt(deal, &acts)).await;
+    }
+}
+
+async fn load(client: &mut Client) -> Result<Vec<QueueEntry>, CliError> {
+    let mut queue = Vec::new();
+    for reply in ask(client, Request::Queue).await? {
+        let Reply::Queue(some) = reply else { continue };
+        queue.extend(some);
+    }
+    Ok(queue)
+}
+
+/// Whether an act is no longer there, or no longer in the state in which it was listed.
+fn has_gone_on(error: &CliError) -> bool {
+    matches!(
+        error,
+        CliError::Client(ClientError::Failed(failure))
+            if matches!(failure.kind, FailureKind::Conflict | FailureKind::NotFound)
+    )
+}
+
+/// One's own acts of which something is in a state for this.
+fn fitting(deal: Deal, queue: &[QueueEntry]) -> Vec<ActId> {
+    distinct(queue.iter().filter(|entry| entry.own && fits(deal, entry)).map(|entry| entry.act))
+}
+
+fn fits(deal: Deal, entry: &QueueEntry) -> bool {
+    match (deal, &entry.state) {
+        (Deal::Retry, ActState::Opening | ActState::Running) => false,
+        (
+            Deal::Retry,
+            ActState::Waiting | ActState::Unconfirmed | ActState::Held | ActState::Refused | ActState::NotDeleted,
+        ) => true,
+        (Deal::Cancel, ActState::Waiting | ActState::Opening) => true,
+        // An attempt that certainly had no effect does not count.
+        (Deal::Cancel, ActState::Held) => entry.attempts == 0,
+        (Deal::Cancel, ActState::Running | ActState::Unconfirmed | ActState::Refused | ActState::NotDeleted) => false,
+        (Deal::Dismiss, state) => *state == ActState::Refused,
+        (Deal::Restore, state) => *state == ActState::NotDeleted,
+    }
+}
+
+fn distinct(acts: impl Iterator<Item = ActId>) -> Vec<ActId> {
+    acts.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::entry;
+    use super::*;
+
+    #[test]
+    fn all_are_the_own_acts_in_a_state_for_it() {
+        let states = [
+            ActState::Waiting,
+            ActState::Running,
+            ActState::Unconfirmed,
+            ActState::Held,
+            ActState::Refused,
+            ActState::NotDeleted,
+        ];
+        let mut queue: Vec<_> = (1..).zip(states).map(|(act, state)| QueueEntry { state, ..entry(act) }).collect();
+        // Another journalist's, and one that was held after it was sent.
+        queue.push(QueueEntry { own: false, ..entry(7) });
+        queue.push(QueueEntry { state: ActState::Held, attempts: 1, ..entry(8) });
+        // One act may be in several states.
+        queue.push(QueueEntry { state: ActState::Refused, ..entry(1) });
+        let all = |deal| fitting(deal, &queue).into_iter().map(|act| act.0).collect::<Vec<_>>();
+        assert_eq!(all(Deal::Retry), [1, 3, 4, 5, 6, 8]);
+        assert_eq!(all(Deal::Cancel), [1, 4]);
+        assert_eq!(all(Deal::Dismiss), [1, 5]);
+        assert_eq!(all(Deal::Restore), [6]);
+    }
+}

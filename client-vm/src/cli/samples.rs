@@ -1,0 +1,61 @@
+//! What the tests of the command line show and act on.
+
+use control::{
+    ActId, ActKind, ActState, ConversationItem, Deletion, ItemKind, QueueEntry, Seen, SourceCounts, SourceRow, Taken,
+};
+use protocol::SubmissionKind;
+use protocol::value::{Designation, Filename, OrderNumber, Size, SourceId, Timestamp};
+
+pub(super) fn source_id(number: u32) -> SourceId {
+    format!("3f2a6f8e-0000-4000-8000-{number:012}").parse().unwrap()
+}
+
+pub(super) fn source(number: u32, designation: &str) -> SourceRow {
+    SourceRow {
+        id: source_id(number),
+        designation: Designation::try_new(designation).unwrap(),
+        starred: false,
+        last_updated: Timestamp::try_new(0).unwrap(),
+        key: None,
+        counts: SourceCounts::default(),
+        deletion: Deletion::None,
+    }
+}
+
+/// A file that nobody has seen.
+pub(super) fn file(number: u32) -> ConversationItem {
+    ConversationItem {
+        kind: ItemKind::Submission {
+            id: format!("9b04{number:04}-0000-4000-8000-000000000000").parse().unwrap(),
+            kind: SubmissionKind::File,
+        },
+        order: OrderNumber::try_new(number.into()).unwrap(),
+        filename: Some(Filename::try_new(format!("{number}-leak.gz.gpg")).unwrap()),
+        size: Size::try_new(612).unwrap(),
+        seen: Seen::Unread,
+        deletion: Deletion::None,
+    }
+}
+
+pub(super) fn taken(objects: u64, already: u64) -> Taken {
+    Taken { act: (objects > 0).then_some(ActId(12)), objects, already }
+}
+
+/// One's own act of starring, which waits.
+pub(super) fn entry(act: u64) -> QueueEntry {
+    QueueEntry {
+        act: ActId(act),
+        kind: ActKind::Star,
+        source: source_id(1),
+        designation: Some(Designation::try_new("candid marmot").unwrap()),
+        objects: 1,
+        journalist: "7d1c0000-0000-4000-8000-000000000001".parse().unwrap(),
+        username: None,
+        own: true,
+        state: ActState::Waiting,
+        since: Timestamp::try_new(1_729_785_077_123_456).unwrap(),
+        attempts: 0,
+        next_try: None,
+        reason: None,
+    }
+}

@@ -1,0 +1,510 @@
+//! The lane of acts: takes them, sends them, and settles what became of them.
+//!
+//! **Invariant:** attempts belong to a session. With its end they end, and what they would have said counts no more: their
+//! rows are open, as the store says.
+//!
+//! **Invariant:** at most [`MAX_CALLS`] qrexec calls for acts are open, and of those that delete at most one is opening,
+//! since dom0 may be asking about it.
+
+mod calls;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::{
+    Act, ActChange, ActId, ActKind, ActStep, Deal, Event, Failure, FailureKind, QueueEntry, SessionEnd, Taken,
+};
+use protocol::Scope;
+use protocol::value::SourceId;
+use qubes_rpc::qrexec::{OpenError, QrexecCall};
+use tokio::task::{AbortHandle, Id};
+use tokio::time::Instant;
+
+use self::calls::{CallKey, CallNumber, Calls};
+use super::handle::Answer;
+use super::session::SessionState;
+use super::{Ended, Engine};
+use crate::acts::{Performed, Way, perform};
+use crate::failure::{self, failure};
+use crate::proxy::{Patience, ProxyError};
+use crate::settings::ActSettings;
+use crate::store::StoreError;
+use crate::store::outbox::{self, Batch, DealError, EnqueueError, Outcome, Row, Settled, SnapshotEffects, Unsent};
+
+/// How many qrexec calls may be open for acts.
+pub(super) const MAX_CALLS: usize = 2;
+/// How many acts may be under way in one call.
+const MAX_AT_ONCE: usize = 4;
+/// How long a call for marks is kept that nobody uses.
+const IDLE: Duration = Duration::from_secs(30);
+/// How long to rest at most before looking again what is due: the wall clock may have jumped.
+const REST: Duration = Duration::from_secs(60);
+/// How long to leave a store alone that has failed.
+const AFTER_STORE_FAULT: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Acting {
+    settings: ActSettings,
+    /// The number of the last snapshot that was asked for.
+    snapshot: u64,
+    calls: Calls,
+    running: HashMap<Id, Running>,
+    opening: HashMap<Id, (CallKey, AbortHandle)>,
+    pause: Option<Pause>,
+    /// When something is due, or a call has been idle for long enough.
+    pub(super) wake: Option<Instant>,
+}
+
+/// Nothing is sent: there is no way to the server.
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    until: Instant,
+    failures: u32,
+}
+
+#[derive(Debug)]
+struct Running {
+    call: CallNumber,
+    act: ActId,
+    kind: ActKind,
+    source: SourceId,
+    rows: Vec<Row>,
+    abort: AbortHandle,
+}
+
+impl Acting {
+    /// `snapshot` is the last one that the store knows of.
+    pub(super) fn new(settings: ActSettings, snapshot: u64) -> Self {
+        Self {
+            settings,
+            snapshot,
+            calls: Calls::default(),
+            running: HashMap::new(),
+            opening: HashMap::new(),
+            pause: None,
+            wake: None,
+        }
+    }
+
+    /// The number of the snapshot that is asked for now.
+    pub(super) fn next_snapshot(&mut self) -> u64 {
+        self.snapshot += 1;
+        self.snapshot
+    }
+
+    /// After how long a deletion that was confirmed and not made is told.
+    pub(super) fn overdue(&self) -> Duration {
+        self.settings.overdue
+    }
+}
+
+impl Engine {
+    /// Takes an act: it is stored, and shows, when the answer is given.
+    pub(super) async fn act(&mut self, act: Act, answer: Answer<Taken>) {
+        let Some(journalist) = self.session.journalist() else {
+            answer.give(Err(failure::not_signed_in()));
+            return;
+        };
+        let now = self.clock.now();
+        // What was refused leaves the transaction as an error, so that nothing of it is kept.
+        let taken = self.store.write_or(move |transaction| outbox::enqueue(transaction, journalist, &act, now)).await;
+        let enqueued = match taken {
+            Ok(enqueued) => enqueued,
+            Err(error) => {
+                answer.give(Err(of_enqueue(&error)));
+                return;
+            }
+        };
+        if let Some(act) = enqueued.taken.act {
+            for (source, objects) in &enqueued.sources {
+                self.tell(ActChange {
+                    act,
+                    kind: enqueued.kind,
+                    source: *source,
+                    objects: *objects,
+                    step: ActStep::Taken,
+                });
+            }
+            self.sources_changed(enqueued.sources.iter().map(|(source, _)| *source));
+        }
+        answer.give(Ok(enqueued.taken));
+        self.send_acts().await;
+    }
+
+    pub(super) async fn deal(&mut self, deal: Deal, acts: Vec<ActId>, answer: Answer<()>) {
+        let Some(journalist) = self.session.journalist() else {
+            answer.give(Err(failure::not_signed_in()));
+            return;
+        };
+        let dealt = self.store.write_or(move |transaction| outbox::deal(transaction, journalist, deal, &acts)).await;
+        let changes = match dealt {
+            Ok(changes) => changes,
+            Err(error) => {
+                answer.give(Err(of_deal(&error)));
+                return;
+            }
+        };
+        self.sources_changed(changes.iter().map(|change| change.source));
+        for change in changes {
+            self.tell(change);
+        }
+        answer.give(Ok(()));
+        match deal {
+            Deal::Retry => self.acting.pause = None,
+            Deal::Restore => self.ask_sync(None),
+            Deal::Cancel | Deal::Dismiss => {}
+        }
+        self.send_acts().await;
+    }
+
+    pub(super) fn queue(&mut self, answer: Answer<Vec<QueueEntry>>) {
+        let (store, now) = (self.store.clone(), self.clock.now());
+        let mut lane = outbox::Lane {
+            running: self.acting.running.values().map(|running| (running.act, running.source)).collect(),
+            open: self.acting.calls.open_acts(),
+            ..outbox::Lane::default()
+        };
+        for (key, _) in self.acting.opening.values() {
+            match key {
+                CallKey::Marks => lane.opening_marks = true,
+                CallKey::Deletions(act) => drop(lane.opening.insert(*act)),
+            }
+        }
+        self.tasks.spawn(async move {
+            let read = store.read(move |transaction| outbox::queue(transaction, now, &lane)).await;
+            answer.give(read.map_err(|error| failure::of_store(&error)));
+            Ended::Done
+        });
+    }
+
+    /// Starts whatever of the acts is due and has room.
+    pub(super) async fn send_acts(&mut self) {
+        self.acting.wake = None;
+        let Some(journalist) = self.session.journalist() else { return };
+        let started = Instant::now();
+        if let Some(pause) = self.acting.pause
+            && pause.until > started
+        {
+            self.acting.wake = Some(pause.until);
+            return;
+        }
+        let now = self.clock.now();
+        let busy: HashSet<_> = self.acting.running.values().map(|running| running.source).collect();
+        let open = self.acting.calls.open_acts();
+        let read = self.store.read(move |transaction| {
+            let ready = outbox::ready(transaction, journalist, now, &busy, &open)?;
+            let mut over = Vec::new();
+            for act in open {
+                if !outbox::is_open(transaction, act)? {
+                    over.push(act);
+                }
+            }
+            Ok((ready, over))
+        });
+        let (ready, over) = match read.await {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::error!(error = failure::chain(&error), "could not read what is to be sent");
+                self.acting.wake = Some(started + AFTER_STORE_FAULT);
+                return;
+            }
+        };
+        // A deletion's call ends with its act.
+        for act in over {
+            if let Some(call) = self.acting.calls.finish(act) {
+                self.close_call(call);
+            }
+        }
+        for batch in ready.batches {
+            self.start_act(batch).await;
+        }
+        for call in self.acting.calls.close_idle(started) {
+            self.close_call(call);
+        }
+        let rest = ready.next.unwrap_or(REST).min(REST);
+        let wake = self.acting.calls.next_idle().map_or(started + rest, |idle| idle.min(started + rest));
+        self.acting.wake = Some(wake);
+    }
+
+    /// Sends a batch, or opens the call for it, or leaves it for later.
+    async fn start_act(&mut self, batch: Batch) {
+        let key = CallKey::of(&batch);
+        if let Some((number, call)) = self.acting.calls.take(key, MAX_AT_ONCE) {
+            self.attempt(number, call, batch);
+            return;
+        }
+        if self.acting.calls.has(key) {
+            return;
+        }
+        // One of those that are idle makes room, unless dom0 would ask about it again.
+        let (room, closed) = self.acting.calls.make_room(key, MAX_CALLS, self.acting.settings.delete_asks);
+        if let Some(call) = closed {
+            self.close_call(call);
+        }
+        if room {
+            self.open_for(key).await;
+        }
+    }
+
+    async fn open_for(&mut self, key: CallKey) {
+        let SessionState::In(session) = &self.session else { return };
+        let level = session.api_level;
+        let (scope, patience) = match key {
+            CallKey::Marks => (Scope::Mark, Patience::Usual),
+            CallKey::Deletions(act) => {
+                if self.acting.settings.delete_asks {
+                    // From here on nothing but the user's word asks dom0 again, not even after a crash.
+                    let held = self.store.write(move |transaction| outbox::hold(transaction, act, true)).await;
+                    if let Err(error) = held {
+                        self.store_fault(&error);
+                        return;
+                    }
+                    (Scope::Delete, Patience::Asking)
+                } else {
+                    (Scope::Delete, Patience::Once)
+                }
+            }
+        };
+        let (proxy, waiting) = (self.proxy.clone(), self.waiting_event());
+        let opening =
+            async move { Ended::ActCall(proxy.open(scope, Some(level), patience, waiting).await.map(Box::new)) };
+        let task = self.tasks.spawn(opening);
+        self.acting.opening.insert(task.id(), (key, task));
+        self.acting.calls.opening(key);
+    }
+
+    /// A call for acts was opened, or could not be.
+    pub(super) async fn act_call_opened(&mut self, task: Id, opened: Result<Box<QrexecCall>, ProxyError>) {
+        // One that belongs to an older session is closed by being dropped.
+        let Some((key, _)) = self.acting.opening.remove(&task) else { return };
+        match opened {
+            Ok(call) => self.acting.calls.opened(key, *call, Instant::now() + IDLE),
+            Err(error) => {
+                self.acting.calls.not_opened(key);
+                self.not_opened(key, &error).await;
+            }
+        }
+        self.send_acts().await;
+    }
+
+    async fn not_opened(&mut self, key: CallKey, error: &ProxyError) {
+        let told = failure::of_proxy(error);
+        tracing::warn!(kind = ?told.kind, scope = key.scope().name(), "a call for acts could not be opened");
+        if !matches!(error, ProxyError::Open(OpenError::Refused { .. })) {
+            self.pause_acts();
+            return;
+        }
+        let Some(journalist) = self.session.journalist() else { return };
+        let unsent = match key {
+            CallKey::Marks => Unsent::Marks(journalist),
+            CallKey::Deletions(act) => Unsent::Deletions(act),
+        };
+        let reason = told.message.clone();
+        let refused = self.store.write(move |transaction| outbox::refuse_unsent(transaction, unsent, &reason)).await;
+        match refused {
+            Ok(refused) => {
+                self.sources_changed(refused.iter().map(|(_, _, source, _)| *source));
+                for (act, kind, source, objects) in refused {
+                    self.tell(ActChange { act, kind, source, objects, step: ActStep::Refused(told.clone()) });
+                }
+            }
+            Err(error) => self.store_fault(&error),
+        }
+    }
+
+    fn attempt(&mut self, number: CallNumber, call: Arc<QrexecCall>, batch: Batch) {
+        let SessionState::In(session) = &self.session else { return };
+        let (store, token, snapshot) = (self.store.clone(), session.token.clone(), self.acting.snapshot);
+        let (rows, deadline) = (batch.rows.clone(), self.acting.settings.deadline);
+        let attempt = async move {
+            let begun = store.write(move |transaction| outbox::begin_attempt(transaction, &rows, snapshot)).await;
+            let performed = match begun {
+                Ok(rows) => Ok(perform(call.connection(), &token, rows, deadline).await),
+                Err(error) => Err(error),
+            };
+            Ended::Act(Box::new(performed))
+        };
+        let kind = batch.work.kind();
+        let abort = self.tasks.spawn(attempt);
+        self.tell(ActChange {
+            act: batch.act,
+            kind,
+            source: batch.source,
+            objects: u64::try_from(batch.rows.len()).unwrap_or(u64::MAX),
+            step: ActStep::Started,
+        });
+        let running = Running {
+            call: number,
+            act: batch.act,
+            kind,
+            source: batch.source,
+            rows: batch.rows,
+            abort: abort.clone(),
+        };
+        self.acting.running.insert(abort.id(), running);
+    }
+
+    /// An attempt has ended.
+    pub(super) async fn act_ended(&mut self, task: Id, performed: Result<Performed, StoreError>) {
+        // One that is not known belongs to a session that is over.
+        let Some(running) = self.acting.running.remove(&task) else { return };
+        self.acting.calls.give_back(running.call, Instant::now() + IDLE);
+        match performed {
+            Ok(performed) => self.settle_act(&running, performed).await,
+            Err(error) => self.store_fault(&error),
+        }
+        self.send_acts().await;
+    }
+
+    /// The task of an attempt panicked: nobody knows what became of its rows.
+    pub(super) async fn act_panicked(&mut self, task: Id) -> bool {
+        if let Some((key, _)) = self.acting.opening.remove(&task) {
+            self.acting.calls.not_opened(key);
+            self.pause_acts();
+            return true;
+        }
+        let Some(running) = self.acting.running.get(&task) else { return false };
+        let reason = "sending it met a fault: see the daemon's log";
+        let unknown = Outcome::Unknown { reason: reason.to_owned(), retry_after: None };
+        let rows = running.rows.iter().map(|row| (row.clone(), unknown.clone())).collect();
+        self.act_ended(task, Ok(Performed { rows, way: Way::Open })).await;
+        true
+    }
+
+    async fn settle_act(&mut self, running: &Running, performed: Performed) {
+        let Performed { rows, way } = performed;
+        if rows.iter().any(|(_, outcome)| *outcome == Outcome::Done) {
+            self.acting.pause = None;
+        }
+        let (now, snapshot, waits) = (self.clock.now(), self.acting.snapshot, self.acting.settings.waits);
+        let (act, used_up) = (running.act, way == Way::UsedUp);
+        let jitter = fastrand::f64();
+        let settled = self
+            .store
+            .write(move |transaction| {
+                let mut settled = Vec::with_capacity(rows.len());
+                for (row, outcome) in rows {
+                    let end = outbox::settle(transaction, &row, &outcome, now, snapshot, &waits, jitter)?;
+                    settled.push((outcome, end));
+                }
+                if used_up {
+                    // Another call is another question, and the user's word covers all of the act.
+                    outbox::hold(transaction, act, false)?;
+                }
+                Ok(settled)
+            })
+            .await;
+        let settled = match settled {
+            Ok(settled) => settled,
+            Err(error) => {
+                self.store_fault(&error);
+                return;
+            }
+        };
+        self.tell_settled(running, settled);
+        match way {
+            Way::Open => {}
+            Way::UsedUp | Way::Lost => self.drop_call(running.call),
+            Way::Barred => self.pause_acts(),
+            Way::SessionOver => {
+                self.session = SessionState::Out;
+                self.leave(SessionEnd::Expired);
+            }
+        }
+    }
+
+    /// Tells what became of rows: one event for all that came out alike.
+    fn tell_settled(&mut self, running: &Running, settled: Vec<(Outcome, Settled)>) {
+        let mut steps: Vec<(ActStep, u64)> = Vec::new();
+        for (outcome, end) in settled {
+            let because = |kind| match &outcome {
+                Outcome::Done => failure(kind, ""),
+                Outcome::NoEffect { reason } | Outcome::Unknown { reason, .. } | Outcome::Refused { reason } => {
+                    failure(kind, reason.clone())
+                }
+            };
+            let step = match end {
+                Settled::Confirmed => ActStep::Confirmed,
+                Settled::Refused => ActStep::Refused(because(FailureKind::Refused)),
+                Settled::Waiting { next_try } => {
+                    ActStep::Postponed { failure: because(FailureKind::Unreachable), next_try }
+                }
+                Settled::Gone => continue,
+            };
+            match steps.iter_mut().find(|(known, _)| *known == step) {
+                Some((_, objects)) => *objects += 1,
+                None => steps.push((step, 1)),
+            }
+        }
+        if steps.iter().any(|(step, _)| matches!(step, ActStep::Confirmed | ActStep::Refused(_))) {
+            self.sources_changed([running.source]);
+        }
+        for (step, objects) in steps {
+            self.tell(ActChange { act: running.act, kind: running.kind, source: running.source, objects, step });
+        }
+    }
+
+    /// A snapshot was applied.
+    pub(super) async fn acts_after_snapshot(&mut self, effects: SnapshotEffects) {
+        for change in effects.not_deleted {
+            tracing::warn!(act = change.act.0, "the server lists what it said it had deleted");
+            self.tell(change);
+        }
+        // There is a way to the server.
+        self.acting.pause = None;
+        self.send_acts().await;
+    }
+
+    /// The session is over: nothing more is sent.
+    pub(super) fn stop_acting(&mut self) {
+        for (_, running) in self.acting.running.drain() {
+            running.abort.abort();
+        }
+        for (_, (_, opening)) in self.acting.opening.drain() {
+            opening.abort();
+        }
+        for call in self.acting.calls.drain() {
+            self.close_call(call);
+        }
+        self.acting.pause = None;
+        self.acting.wake = None;
+    }
+
+    fn pause_acts(&mut self) {
+        let failures = self.acting.pause.map_or(0, |pause| pause.failures).saturating_add(1);
+        let wait = self.acting.settings.waits.after(failures, fastrand::f64());
+        self.acting.pause = Some(Pause { until: Instant::now() + wait, failures });
+    }
+
+    fn store_fault(&mut self, error: &StoreError) {
+        tracing::error!(error = failure::chain(error), "could not store what becomes of an act");
+        self.pause_acts();
+    }
+
+    fn drop_call(&mut self, call: CallNumber) {
+        if let Some(call) = self.acting.calls.remove(call) {
+            self.close_call(call);
+        }
+    }
+
+    fn tell(&self, change: ActChange) {
+        self.emit(Event::Act(change));
+    }
+}
+
+fn of_enqueue(error: &EnqueueError) -> Failure {
+    match error {
+        EnqueueError::NoSource(_) | EnqueueError::NoItem(_) => failure(FailureKind::NotFound, failure::chain(error)),
+        EnqueueError::BeingDeleted(_) | EnqueueError::Objects => failure(FailureKind::Conflict, failure::chain(error)),
+        EnqueueError::Store(error) => failure::of_store(error),
+    }
+}
+
+fn of_deal(error: &DealError) -> Failure {
+    match error {
+        DealError::NoAct(_) => failure(FailureKind::NotFound, failure::chain(error)),
+        DealError::NotSo { .. } => failure(FailureKind::Conflict, failure::chain(error)),
+        DealError::Store(error) => failure::of_store(error),
+    }
+}

@@ -1,0 +1,103 @@
+//! What the user does about acts that wait or were refused.
+
+use std::collections::BTreeSet;
+
+use control::{ActChange, ActId, ActStep, Deal};
+use protocol::value::{JournalistId, SourceId};
+use rusqlite::{Transaction, params};
+
+use super::{forget_reduced, parse_kind};
+use crate::store::StoreError;
+
+/// Nothing can be dealt with in this way. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DealError {
+    /// No row of the journalist belongs to this act.
+    #[error("there is no act {} of yours: `splitdrop queue` lists them", .0.0)]
+    NoAct(ActId),
+    /// The act's rows are not in a state for it.
+    #[error("act {} {}", .act.0, why_not(*.deal))]
+    NotSo {
+        /// The act.
+        act: ActId,
+        /// What was to be done.
+        deal: Deal,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn why_not(deal: Deal) -> &'static str {
+    match deal {
+        Deal::Retry => "has nothing that could be tried again",
+        Deal::Cancel => "has been sent, and can no longer be taken back",
+        Deal::Dismiss => "was not refused",
+        Deal::Restore => "is no deletion that the server has confirmed and not made",
+    }
+}
+
+impl From<rusqlite::Error> for DealError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// The condition for a deal, and what is done to the rows that fulfil it.
+fn words(deal: Deal) -> (&'static str, &'static str) {
+    match deal {
+        Deal::Retry => (
+            "state IN ('pending', 'attempted', 'refused') OR not_deleted = 1",
+            "UPDATE outbox SET state = CASE state WHEN 'attempted' THEN 'attempted' ELSE 'pending' END,
+                 attempts = CASE state WHEN 'attempted' THEN attempts ELSE 0 END, held = 0, wait_from_us = NULL,
+                 wait_us = NULL, not_deleted = 0, listed = 0, confirmed_us = NULL",
+        ),
+        Deal::Cancel => ("state = 'pending'", "DELETE FROM outbox"),
+        Deal::Dismiss => ("state = 'refused'", "DELETE FROM outbox"),
+        Deal::Restore => ("not_deleted = 1", "DELETE FROM outbox"),
+    }
+}
+
+/// Deals with acts of `journalist`; gives what has changed.
+///
+/// # Errors
+/// [`DealError`]; the caller's transaction must then not be committed.
+pub fn deal(
+    transaction: &Transaction<'_>,
+    journalist: JournalistId,
+    deal: Deal,
+    acts: &[ActId],
+) -> Result<Vec<ActChange>, DealError> {
+    let (condition, change) = words(deal);
+    let mut changes: Vec<ActChange> = Vec::new();
+    for act in acts.iter().copied().collect::<BTreeSet<_>>() {
+        let key = params![i64::try_from(act.0).unwrap_or(i64::MAX), journalist.as_str()];
+        let (all, fitting): (u64, u64) = transaction
+            .prepare_cached(&format!(
+                "SELECT count(*), coalesce(sum({condition}), 0) FROM outbox WHERE act = ?1 AND journalist_id = ?2"
+            ))?
+            .query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        if all == 0 {
+            return Err(DealError::NoAct(act));
+        }
+        if fitting == 0 {
+            return Err(DealError::NotSo { act, deal });
+        }
+        let mut statement = transaction.prepare_cached(&format!(
+            "{change} WHERE act = ?1 AND journalist_id = ?2 AND ({condition}) RETURNING kind, source_id"
+        ))?;
+        let mut rows = statement.query(key)?;
+        while let Some(row) = rows.next()? {
+            let kind = parse_kind(&row.get::<_, String>(0)?).map_err(StoreError::from)?;
+            let source: SourceId = row.get::<_, String>(1)?.parse().map_err(StoreError::from)?;
+            match changes.last_mut() {
+                Some(last) if (last.act, last.kind, last.source) == (act, kind, source) => last.objects += 1,
+                _ => changes.push(ActChange { act, kind, source, objects: 1, step: ActStep::Dealt(deal) }),
+            }
+        }
+    }
+    if deal == Deal::Restore {
+        forget_reduced(transaction)?;
+    }
+    Ok(changes)
+}
