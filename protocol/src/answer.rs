@@ -9,7 +9,7 @@ use crate::call::{Call, CallId, MAX_DELETED};
 use crate::error::{CallError, ErrorKind, Stage};
 use crate::handshake::ApiLevel;
 use crate::record::{Journalist, Listed, Reply, Source, Submission};
-use crate::value::{Bounded, ItemId, JournalistId, PersonName, Timestamp, Token};
+use crate::value::{Bounded, Chunk, ItemId, JournalistId, PersonName, Sha256, Size, Timestamp, Token};
 
 /// The most records in one message.
 pub const MAX_BATCH: usize = 512;
@@ -60,6 +60,32 @@ pub enum Items {
     /// What became of some items of a conversation that is being deleted. Each entry is a fact of its own, which holds
     /// though the answer may never end.
     Deletions(Bounded<Deletion, MAX_DELETED>),
+    /// What a download is of: its first item.
+    Download(Download),
+    /// A piece of it.
+    Chunk(Chunk),
+    /// How much was sent: a download's last item.
+    Sum(Sum),
+}
+
+/// What a download is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Download {
+    /// How many bytes the whole has, if the server says so.
+    pub length: Option<Size>,
+    /// Where in it the pieces begin: where the client asked for, or 0.
+    pub from: Size,
+    /// The SHA-256 of the whole as the server claims it. None where it claims none, or in a form that is not known.
+    pub etag: Option<Sha256>,
+}
+
+/// What the pieces of a download are together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sum {
+    /// How many bytes they have.
+    pub length: Size,
+    /// Their SHA-256.
+    pub sha256: Sha256,
 }
 
 /// What became of one item that was to be deleted.
@@ -76,7 +102,7 @@ impl Items {
     #[must_use]
     pub fn count(&self) -> usize {
         match self {
-            Self::Health(_) | Self::SignedIn(_) => 1,
+            Self::Health(_) | Self::SignedIn(_) | Self::Download(_) | Self::Chunk(_) | Self::Sum(_) => 1,
             Self::Users(batch) => batch.as_slice().len(),
             Self::Sources(batch) => batch.as_slice().len(),
             Self::Submissions(batch) => batch.as_slice().len(),
@@ -94,6 +120,9 @@ impl Items {
             Self::Submissions(_) => ItemKind::Submissions,
             Self::Replies(_) => ItemKind::Replies,
             Self::Deletions(_) => ItemKind::Deletions,
+            Self::Download(_) => ItemKind::Download,
+            Self::Chunk(_) => ItemKind::Chunk,
+            Self::Sum(_) => ItemKind::Sum,
         }
     }
 }
@@ -156,6 +185,9 @@ enum ItemKind {
     Submissions,
     Replies,
     Deletions,
+    Download,
+    Chunk,
+    Sum,
 }
 
 /// How an answer's form allows its number of items to be.
@@ -169,6 +201,19 @@ enum Form {
     List(ItemKind),
     /// Exactly so many.
     Each(ItemKind, u32),
+    /// What it is, its pieces, their sum.
+    File(FileItem),
+}
+
+/// How far a download has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileItem {
+    /// Nothing yet.
+    None,
+    /// What it is, and so many bytes.
+    Some(u64),
+    /// All.
+    All,
 }
 
 /// Checks the parts of one answer as they come.
@@ -189,6 +234,14 @@ pub enum AnswerError {
     /// Items of another kind than the call asks for.
     #[error("the answer holds items of another kind than the call asks for")]
     WrongKind,
+    /// A download's sum counts other bytes than came.
+    #[error("a download ended with {announced} bytes announced and {seen} received")]
+    WrongLength {
+        /// What the sum says.
+        announced: u64,
+        /// What came.
+        seen: u64,
+    },
     /// `End` counts other than what came.
     #[error("the answer ended with {announced} items announced and {seen} received")]
     WrongCount {
@@ -213,6 +266,7 @@ impl Answer {
             | Call::DeleteSource { .. }
             | Call::DeleteSubmission { .. }
             | Call::DeleteReply { .. } => Form::Empty,
+            Call::DownloadSubmission { .. } | Call::DownloadReply { .. } => Form::File(FileItem::None),
             Call::DeleteConversation { items, .. } => {
                 Form::Each(ItemKind::Deletions, u32::try_from(items.as_slice().len()).unwrap_or(u32::MAX))
             }
@@ -235,12 +289,7 @@ impl Answer {
         match part {
             Part::Begin if !self.begun => self.begun = true,
             Part::Items(items) if self.begun => {
-                let (Form::One(kind) | Form::List(kind) | Form::Each(kind, _)) = self.form else {
-                    return Err(AnswerError::WrongKind);
-                };
-                if items.kind() != kind {
-                    return Err(AnswerError::WrongKind);
-                }
+                self.form = self.form.with(items)?;
                 self.seen = self.seen.saturating_add(u32::try_from(items.count()).unwrap_or(u32::MAX));
             }
             Part::End { count } if self.begun => {
@@ -249,6 +298,7 @@ impl Answer {
                     Form::One(_) => self.seen == 1,
                     Form::List(_) => true,
                     Form::Each(_, count) => self.seen == count,
+                    Form::File(item) => item == FileItem::All,
                 };
                 if *count != self.seen || !complete {
                     return Err(AnswerError::WrongCount { announced: *count, seen: self.seen });
@@ -259,6 +309,26 @@ impl Answer {
             Part::Begin | Part::Items(_) | Part::End { .. } => return Err(AnswerError::OutOfOrder),
         }
         Ok(())
+    }
+}
+
+impl Form {
+    /// What is expected after some items.
+    fn with(self, items: &Items) -> Result<Self, AnswerError> {
+        match (self, items) {
+            (Self::Empty, _) => Err(AnswerError::WrongKind),
+            (Self::One(kind) | Self::List(kind) | Self::Each(kind, _), items) if items.kind() == kind => Ok(self),
+            (Self::File(FileItem::None), Items::Download(_)) => Ok(Self::File(FileItem::Some(0))),
+            (Self::File(FileItem::Some(seen)), Items::Chunk(chunk)) => {
+                let length = u64::try_from(chunk.as_slice().len()).unwrap_or(u64::MAX);
+                Ok(Self::File(FileItem::Some(seen.saturating_add(length))))
+            }
+            (Self::File(FileItem::Some(seen)), Items::Sum(sum)) => match sum.length.get() {
+                announced if announced == seen => Ok(Self::File(FileItem::All)),
+                announced => Err(AnswerError::WrongLength { announced, seen }),
+            },
+            (Self::One(_) | Self::List(_) | Self::Each(..) | Self::File(_), _) => Err(AnswerError::WrongKind),
+        }
     }
 }
 
@@ -307,6 +377,40 @@ mod tests {
         logout.accept(&Part::Begin).unwrap();
         assert_eq!(logout.accept(&no_sources()), Err(AnswerError::WrongKind));
         logout.accept(&Part::End { count: 0 }).unwrap();
+    }
+
+    #[test]
+    fn a_download_is_what_it_is_its_pieces_and_their_sum() {
+        let size = |bytes| Size::try_new(bytes).unwrap();
+        let head = Part::Items(Items::Download(Download { length: None, from: size(0), etag: None }));
+        let chunk = Part::Items(Items::Chunk(Chunk::try_new(vec![1, 2]).unwrap()));
+        let sum = |bytes| Part::Items(Items::Sum(Sum { length: size(bytes), sha256: Sha256::new([0; 32]) }));
+        let after = |parts: &[&Part], last: &Part| {
+            let id = "00000000-0000-4000-8000-000000000001";
+            let (token, source) = (Token::try_new("t").unwrap(), id.parse().unwrap());
+            let call = Call::DownloadSubmission { token, source, submission: id.parse().unwrap(), from: size(0) };
+            let mut answer = Answer::to(&call);
+            for part in [&[&Part::Begin], parts].concat() {
+                answer.accept(part).unwrap();
+            }
+            answer.accept(last)
+        };
+        after(&[&head, &chunk, &chunk, &sum(4)], &Part::End { count: 4 }).unwrap();
+        after(&[&head, &sum(0)], &Part::End { count: 2 }).unwrap();
+        for (parts, last) in [
+            (&[][..], &chunk),
+            (&[], &sum(0)),
+            (&[&head], &head),
+            (&[&head, &sum(0)], &chunk),
+            (&[&head, &sum(0)], &sum(0)),
+            (&[&head], &no_sources()),
+        ] {
+            assert_eq!(after(parts, last), Err(AnswerError::WrongKind));
+        }
+        let wrong = Err(AnswerError::WrongLength { announced: 3, seen: 2 });
+        assert_eq!(after(&[&head, &chunk], &sum(3)), wrong);
+        let early = Err(AnswerError::WrongCount { announced: 2, seen: 2 });
+        assert_eq!(after(&[&head, &chunk], &Part::End { count: 2 }), early);
     }
 
     #[test]

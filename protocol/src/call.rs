@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::scope::Scope;
 use crate::value::{
-    Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, Problem, ReplyId, SourceId, SubmissionId, Token, Username,
-    ValueError,
+    Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, Problem, ReplyId, Size, SourceId, SubmissionId, Token,
+    Username, ValueError,
 };
 
 /// The most items of each kind that one call marks as seen.
@@ -179,6 +179,28 @@ pub enum Call {
         /// Which one.
         reply: ReplyId,
     },
+    /// Downloads the ciphertext of a message or a file.
+    DownloadSubmission {
+        /// The session.
+        token: Token,
+        /// Whose it is.
+        source: SourceId,
+        /// Which one.
+        submission: SubmissionId,
+        /// How many bytes the client has already: the answer begins there, or at 0 where the server does not resume.
+        from: Size,
+    },
+    /// Downloads the ciphertext of a reply.
+    DownloadReply {
+        /// The session.
+        token: Token,
+        /// To whom it is.
+        source: SourceId,
+        /// Which one.
+        reply: ReplyId,
+        /// As for a submission.
+        from: Size,
+    },
 }
 
 /// Items to mark as seen, by kind: the server keeps its marks by kind.
@@ -208,6 +230,7 @@ impl Call {
             | Self::DeleteConversation { .. }
             | Self::DeleteSubmission { .. }
             | Self::DeleteReply { .. } => Some(Scope::Delete),
+            Self::DownloadSubmission { .. } | Self::DownloadReply { .. } => Some(Scope::Download),
         }
     }
 
@@ -235,6 +258,8 @@ impl Call {
             Self::DeleteConversation { .. } => "delete_conversation",
             Self::DeleteSubmission { .. } => "delete_submission",
             Self::DeleteReply { .. } => "delete_reply",
+            Self::DownloadSubmission { .. } => "download_submission",
+            Self::DownloadReply { .. } => "download_reply",
         }
     }
 }

@@ -19,11 +19,13 @@ pub enum Scope {
     Mark,
     /// Deleting sources and items. dom0 can be told to ask somebody first.
     Delete,
+    /// Downloading what sources and journalists sent.
+    Download,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 4] = [Self::Session, Self::Metadata, Self::Mark, Self::Delete];
+    pub const ALL: [Self; 5] = [Self::Session, Self::Metadata, Self::Mark, Self::Delete, Self::Download];
 
     /// The scope's name: the argument of the qrexec service.
     #[must_use]
@@ -33,6 +35,7 @@ impl Scope {
             Self::Metadata => "metadata",
             Self::Mark => "mark",
             Self::Delete => "delete",
+            Self::Download => "download",
         }
     }
 }

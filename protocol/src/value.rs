@@ -2,11 +2,13 @@
 //!
 //! **Invariant:** a value is born valid: its field is private, its constructor checks, and decoding calls the constructor.
 
+mod bytes;
 mod id;
 mod number;
 mod secret;
 mod text;
 
+pub use bytes::{Chunk, Sha256};
 pub use id::{ItemId, JournalistId, ReplyId, SourceId, SubmissionId};
 pub use number::{OrderNumber, Size, Timestamp};
 pub use secret::{OneTimeCode, Passphrase, Token};

@@ -124,6 +124,11 @@ fn calls() -> Vec<(&'static str, Call)> {
         ),
         ("delete_submission", Call::DeleteSubmission { token: token(), source: id(), submission: id() }),
         ("delete_reply", Call::DeleteReply { token: token(), source: id(), reply: id() }),
+        (
+            "download_submission",
+            Call::DownloadSubmission { token: token(), source: id(), submission: id(), from: size(0) },
+        ),
+        ("download_reply", Call::DownloadReply { token: token(), source: id(), reply: id(), from: size(70_000) }),
     ]
 }
 
@@ -171,6 +176,10 @@ fn parts() -> Vec<(String, Part)> {
             ("submissions", Part::Items(Items::Submissions(batch(submission())))),
             ("replies", Part::Items(Items::Replies(batch(reply())))),
             ("deletions", Part::Items(Items::Deletions(deletions()))),
+            ("download", Part::Items(Items::Download(download(true)))),
+            ("download_of_unknown_length", Part::Items(Items::Download(download(false)))),
+            ("chunk", Part::Items(Items::Chunk(Chunk::try_new(vec![0, 250, 255]).unwrap()))),
+            ("sum", Part::Items(Items::Sum(Sum { length: size(3), sha256: Sha256::new([0xcd; 32]) }))),
             ("end", Part::End { count: 1_000 }),
         ]
         .map(|(name, part)| (name.to_owned(), part)),
@@ -195,6 +204,14 @@ fn deletions() -> Bounded<Deletion, { protocol::call::MAX_DELETED }> {
     .unwrap()
 }
 
+fn size(bytes: u64) -> Size {
+    Size::try_new(bytes).unwrap()
+}
+
+fn download(known: bool) -> Download {
+    Download { length: known.then(|| size(70_003)), from: size(70_000), etag: known.then(|| Sha256::new([0xab; 32])) }
+}
+
 fn hellos() -> Vec<(&'static str, Hello)> {
     let hello = |scope, api_level| Hello {
         scope,
@@ -207,6 +224,7 @@ fn hellos() -> Vec<(&'static str, Hello)> {
         ("metadata", hello(Scope::Metadata, Some(ApiLevel::V1))),
         ("mark", hello(Scope::Mark, None)),
         ("delete", hello(Scope::Delete, Some(ApiLevel::V2))),
+        ("download", hello(Scope::Download, None)),
     ]
 }
 

@@ -9,7 +9,7 @@ use futures_util::future::pending;
 use protocol::answer::Part;
 use protocol::frame::{FrameError, frame_bytes};
 use protocol::handshake::{HandshakeError, encode_hello};
-use protocol::value::{Bounded, OneTimeCode, OrderNumber, Passphrase, Token, Username};
+use protocol::value::{Bounded, OneTimeCode, OrderNumber, Passphrase, Size, Token, Username};
 use protocol::{Call, CallId, ErrorKind, FromProxy, Limits, Scope, SeenItems, Stage};
 use qubes_rpc::channel::ChannelError;
 use qubes_rpc::serve::ServeError;
@@ -145,6 +145,8 @@ fn every_call() -> Vec<Call> {
         },
         Call::DeleteSubmission { token: token(), source: id(), submission: id() },
         Call::DeleteReply { token: token(), source: id(), reply: id() },
+        Call::DownloadSubmission { token: token(), source: id(), submission: id(), from: Size::MAX },
+        Call::DownloadReply { token: token(), source: id(), reply: id(), from: Size::MAX },
     ]
 }
 
@@ -181,6 +183,7 @@ async fn n5_calls_out_of_scope_never_reach_the_service() {
                 | Call::DeleteConversation { .. }
                 | Call::DeleteSubmission { .. }
                 | Call::DeleteReply { .. } => scope == Scope::Delete,
+                Call::DownloadSubmission { .. } | Call::DownloadReply { .. } => scope == Scope::Download,
             };
             match outcome {
                 Part::End { .. } => assert!(own, "{} in {scope}", call.name()),
