@@ -63,7 +63,9 @@ impl Target {
             | Call::GetAllReplies { .. }
             | Call::Star { .. }
             | Call::Unstar { .. }
-            | Call::MarkSeen { .. } => None,
+            | Call::MarkSeen { .. }
+            | Call::DownloadSubmission { .. }
+            | Call::DownloadReply { .. } => None,
             Call::DeleteSource { source, .. } => Some(Self::Source(*source)),
             Call::DeleteConversation { source, .. } => Some(Self::Conversation(*source)),
             Call::DeleteSubmission { submission, .. } => Some(Self::Item(ItemId::Submission(*submission))),

@@ -16,7 +16,7 @@ mod wire;
 
 use protocol::call::MAX_DELETED;
 use protocol::value::{
-    Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, ReplyId, SourceId, SubmissionId, Token, Username,
+    Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, ReplyId, Size, SourceId, SubmissionId, Token, Username,
 };
 use protocol::{ApiLevel, CallError, SeenItems};
 
@@ -141,6 +141,28 @@ pub trait JournalistApi: Send + Sync + 'static {
         token: &Token,
         source: SourceId,
         reply: ReplyId,
+        outlet: &mut Outlet<'_>,
+    ) -> impl Future<Output = Result<(), CallError>> + Send;
+
+    /// Downloads the ciphertext of a message or a file, from the byte `from` on or, where the server does not resume, from
+    /// its beginning: sends what it is, its pieces as they come, and their sum. Takes no more from the server than the
+    /// outlet takes.
+    fn download_submission(
+        &self,
+        token: &Token,
+        source: SourceId,
+        submission: SubmissionId,
+        from: Size,
+        outlet: &mut Outlet<'_>,
+    ) -> impl Future<Output = Result<(), CallError>> + Send;
+
+    /// Downloads the ciphertext of a reply, in the same way.
+    fn download_reply(
+        &self,
+        token: &Token,
+        source: SourceId,
+        reply: ReplyId,
+        from: Size,
         outlet: &mut Outlet<'_>,
     ) -> impl Future<Output = Result<(), CallError>> + Send;
 }

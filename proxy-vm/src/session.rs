@@ -91,6 +91,12 @@ impl<A: JournalistApi> Service for Session<A> {
                 Call::DeleteReply { token, source, reply } => {
                     api.delete_reply(&token, source, reply, &mut outlet).await
                 }
+                Call::DownloadSubmission { token, source, submission, from } => {
+                    api.download_submission(&token, source, submission, from, &mut outlet).await
+                }
+                Call::DownloadReply { token, source, reply, from } => {
+                    api.download_reply(&token, source, reply, from, &mut outlet).await
+                }
             };
             outlet.settle(&result);
             result

@@ -1,10 +1,12 @@
-//! The requests that the proxy can make: the only place that forms a method and a path, and says which status a request
-//! is answered with.
+//! The requests that the proxy can make: the only place that forms a method, a path and a range, and says which status a
+//! request is answered with.
 //!
 //! **Invariant:** a path is built from this file's own words and from ids, which hold nothing but hexadecimal digits and
 //! hyphens.
+//!
+//! **Invariant:** only a download that does not begin at its first byte asks for a range.
 
-use protocol::value::{ReplyId, SourceId, SubmissionId};
+use protocol::value::{ReplyId, Size, SourceId, SubmissionId};
 use reqwest::{Method, StatusCode};
 
 /// A request of version 1 of the Journalist API.
@@ -38,6 +40,10 @@ pub(super) enum Endpoint {
     DeleteSubmission(SourceId, SubmissionId),
     /// Deleting a reply. The same holds.
     DeleteReply(SourceId, ReplyId),
+    /// Downloading a message or a file, from that byte on. The same holds.
+    DownloadSubmission(SourceId, SubmissionId, Size),
+    /// Downloading a reply, from that byte on. The same holds.
+    DownloadReply(SourceId, ReplyId, Size),
 }
 
 impl Endpoint {
@@ -50,7 +56,9 @@ impl Endpoint {
             | Self::Submissions
             | Self::SourceSubmissions(_)
             | Self::Replies
-            | Self::SourceReplies(_) => Method::GET,
+            | Self::SourceReplies(_)
+            | Self::DownloadSubmission(..)
+            | Self::DownloadReply(..) => Method::GET,
             Self::RemoveStar(_) | Self::DeleteSource(_) | Self::DeleteSubmission(_, _) | Self::DeleteReply(_, _) => {
                 Method::DELETE
             }
@@ -76,6 +84,36 @@ impl Endpoint {
                 format!("/api/v1/sources/{source}/submissions/{submission}")
             }
             Self::DeleteReply(source, reply) => format!("/api/v1/sources/{source}/replies/{reply}"),
+            Self::DownloadSubmission(source, submission, _) => {
+                format!("/api/v1/sources/{source}/submissions/{submission}/download")
+            }
+            Self::DownloadReply(source, reply, _) => format!("/api/v1/sources/{source}/replies/{reply}/download"),
+        }
+    }
+
+    /// The request's `Range`, if it asks for a part: from a byte to the end.
+    pub(super) fn range(self) -> Option<String> {
+        self.downloads_from().filter(|from| from.get() > 0).map(|from| format!("bytes={}-", from.get()))
+    }
+
+    /// Where the request begins in a file, if the answer is one: bytes that are to come as they are, and no JSON.
+    pub(super) fn downloads_from(self) -> Option<Size> {
+        match self {
+            Self::DownloadSubmission(_, _, from) | Self::DownloadReply(_, _, from) => Some(from),
+            Self::Token
+            | Self::Logout
+            | Self::Users
+            | Self::Sources
+            | Self::Submissions
+            | Self::SourceSubmissions(_)
+            | Self::Replies
+            | Self::SourceReplies(_)
+            | Self::AddStar(_)
+            | Self::RemoveStar(_)
+            | Self::Seen
+            | Self::DeleteSource(_)
+            | Self::DeleteSubmission(_, _)
+            | Self::DeleteReply(_, _) => None,
         }
     }
 
@@ -85,6 +123,10 @@ impl Endpoint {
         match self {
             // The server answers with 201, also where the source had a star. A 200 can mean nothing else either.
             Self::AddStar(_) => status == StatusCode::CREATED || status == StatusCode::OK,
+            // A server that does not resume answers with the whole.
+            Self::DownloadSubmission(..) | Self::DownloadReply(..) => {
+                status == StatusCode::OK || (status == StatusCode::PARTIAL_CONTENT && self.range().is_some())
+            }
             Self::Token
             | Self::Logout
             | Self::Users
@@ -118,6 +160,8 @@ impl Endpoint {
             Self::DeleteSource(_) => "delete_source",
             Self::DeleteSubmission(_, _) => "delete_submission",
             Self::DeleteReply(_, _) => "delete_reply",
+            Self::DownloadSubmission(..) => "download_submission",
+            Self::DownloadReply(..) => "download_reply",
         }
     }
 }
@@ -141,6 +185,21 @@ mod tests {
             path,
             "/api/v1/sources/0F3A1B52-8c1d-4e6f-9a7b-2c4d6e8f0a1b/replies/A7c2e9f4-0d1b-4c3a-8e5f-6b7a8c9d0e1f"
         );
+    }
+
+    #[test]
+    fn a_download_asks_for_a_range_only_where_it_goes_on() {
+        let source: SourceId = "0f3a1b52-8c1d-4e6f-9a7b-2c4d6e8f0a1b".parse().unwrap();
+        let of = |from| {
+            let from = Size::try_new(from).unwrap();
+            let submission = "a7c2e9f4-0d1b-4c3a-8e5f-6b7a8c9d0e1f".parse().unwrap();
+            Endpoint::DownloadSubmission(source, submission, from)
+        };
+        assert_eq!((of(0).range(), of(0).path()), (None, of(7).path()));
+        assert_eq!(of(1).range().unwrap(), "bytes=1-");
+        assert_eq!(of(Size::MAX.get()).range().unwrap(), "bytes=9223372036854775807-");
+        assert!(of(0).succeeds_with(StatusCode::OK) && !of(0).succeeds_with(StatusCode::PARTIAL_CONTENT));
+        assert!(of(1).succeeds_with(StatusCode::OK) && of(1).succeeds_with(StatusCode::PARTIAL_CONTENT));
     }
 
     #[test]

@@ -14,12 +14,14 @@
 //! | 401, 403 | unauthorized | first byte | when the user acts |
 //! | 404, 410 | not found | first byte | never |
 //! | 409 | conflict | first byte | never |
+//! | 416 to a request for a range: the file is shorter than what the client has of it | conflict | first byte | now |
 //! | 413 | too large | first byte | never |
 //! | 429 | rate limited | first byte | later, as `Retry-After` says |
 //! | 5xx | server | first byte | later, as `Retry-After` says |
 //! | 1xx, 2xx other than the request's own, 3xx | bad response | first byte | later |
+//! | a download is encoded, or its head says another range than was asked for | bad response | first byte | later |
 //! | nothing more of the body for the idle bound | timeout | body | later |
-//! | the body is cut short | bad response | body | later |
+//! | the body is cut short, or goes on beyond what its head says | bad response | body | later |
 //! | the body is over its cap | too large | body | never |
 //! | the body is not what the call is answered with | bad response | parse | later |
 //! | no items to mark as seen | refused | admission | never |
@@ -50,6 +52,7 @@ use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use tower_service::Service;
 
+use super::http::HeadError;
 use super::list::ListError;
 
 /// What a SOCKS handshake fails with. The type has no public name of its own.
@@ -70,6 +73,16 @@ pub(super) fn status(status: StatusCode, headers: &HeaderMap) -> CallError {
         _ => (ErrorKind::BadResponse, LATER),
     };
     CallError::new(kind, Stage::FirstByte, retry).with_detail(&format!("HTTP {}", status.as_u16()))
+}
+
+/// The server has no such range of a file: another call, from its beginning, makes sense at once.
+pub(super) fn no_such_range() -> CallError {
+    CallError::new(ErrorKind::Conflict, Stage::FirstByte, Retry::Now).with_detail("the range is not there")
+}
+
+/// The head of a download is not what such an answer begins with.
+pub(super) fn download_head(error: HeadError) -> CallError {
+    CallError::new(ErrorKind::BadResponse, Stage::FirstByte, LATER).with_detail(&error.to_string())
 }
 
 /// `Retry-After` in seconds. A date, which it may be too, would need a clock that agrees with the server's.
@@ -138,6 +151,11 @@ pub(super) fn idle() -> CallError {
 /// A body ended before its end, or its compression is broken.
 pub(super) fn cut_short() -> CallError {
     CallError::new(ErrorKind::BadResponse, Stage::Body, LATER).with_detail("the answer was cut short")
+}
+
+/// A body goes on beyond the end that its head says.
+pub(super) fn too_long() -> CallError {
+    CallError::new(ErrorKind::BadResponse, Stage::Body, LATER).with_detail("the answer is longer than it says")
 }
 
 /// A body is over its cap.

@@ -8,17 +8,19 @@
 //!
 //! **Invariant:** the bounds nest: connecting is bounded by [`Limits::connect`], the wait for an answer's head by
 //! [`Limits::first_byte`], which is longer, a pause in the body by [`Limits::idle`], and everything by the call's own deadline,
-//! which whoever performs the call keeps.
+//! which whoever performs the call keeps. None of them runs while an answer waits for a client that is slow to take it, but
+//! the deadline.
 
 mod conversation;
+mod download;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use protocol::value::{ReplyId, SourceId, SubmissionId, Token};
+use protocol::value::{ReplyId, Size, SourceId, SubmissionId, Token};
 use protocol::{ApiLevel, CallError, Field, Items, Journalist, Reply, SeenItems, SignedIn, Source, Stage, Submission};
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, Method, Proxy, Response};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RANGE};
+use reqwest::{Client, Method, Proxy, Response, StatusCode};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -31,6 +33,8 @@ use super::{Conversation, Credentials, JournalistApi, failure, wire};
 use crate::config::{Config, Origin, Route};
 use crate::outlet::Outlet;
 
+pub(super) use download::HeadError;
+
 /// How much of a body is taken apart before what it held is sent on, in bytes.
 const PIECE: usize = 16 * 1024;
 /// How long a connection is kept that nobody uses.
@@ -39,6 +43,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(90);
 /// many, since they hold no control characters.
 const LOGIN_BODY: usize = 8 * 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 
 /// What one call may take. The total time is the call's deadline.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +85,8 @@ pub struct BuildError;
 #[derive(Debug)]
 pub struct HttpApi {
     client: Client,
+    /// The same, which takes bodies as they are: in the other one nothing says any more whether a body was compressed.
+    downloads: Client,
     origin: Origin,
     limits: Limits,
 }
@@ -92,7 +99,14 @@ impl HttpApi {
     pub fn try_new(config: &Config, limits: Limits) -> Result<Self, BuildError> {
         // Fails only where another one is the default already, which does as well.
         let _already_there = rustls::crypto::ring::default_provider().install_default();
+        let client = Self::client(config, &limits, Compression::Undone)?;
+        let downloads = Self::client(config, &limits, Compression::NotAskedFor)?;
+        Ok(Self { client, downloads, origin: config.origin.clone(), limits })
+    }
+
+    fn client(config: &Config, limits: &Limits, compression: Compression) -> Result<Client, BuildError> {
         let mut builder = Client::builder()
+            .gzip(compression == Compression::Undone)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
@@ -109,8 +123,7 @@ impl HttpApi {
             // Certificates are loaded only for who needs them.
             builder = builder.tls_certs_only([]);
         }
-        let client = builder.build().map_err(|_| BuildError)?;
-        Ok(Self { client, origin: config.origin.clone(), limits })
+        builder.build().map_err(|_| BuildError)
     }
 
     /// Sends a request and waits for the head of its answer, whose status must be the one of success.
@@ -123,10 +136,13 @@ impl HttpApi {
     ) -> Result<Answer, CallError> {
         let asked = Instant::now();
         let request_id = format!("req-{}", Uuid::new_v4());
-        let mut request = self
-            .client
+        let (client, accept) = match endpoint.downloads_from() {
+            Some(_) => (&self.downloads, ANYTHING),
+            None => (&self.client, JSON),
+        };
+        let mut request = client
             .request(endpoint.method(), self.origin.at(&endpoint.path()))
-            .header(ACCEPT, JSON)
+            .header(ACCEPT, accept)
             .header("x-request-id", &request_id);
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, authorization(token)?);
@@ -134,6 +150,10 @@ impl HttpApi {
         if endpoint == Endpoint::Token {
             // Asks for hints about version 2, which tell that the server speaks it.
             request = request.header("prefer", "securedrop=4");
+        }
+        let range = endpoint.range();
+        if let Some(range) = &range {
+            request = request.header(RANGE, range);
         }
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, JSON).body(body);
@@ -165,6 +185,9 @@ impl HttpApi {
                         elapsed_ms,
                         "not the status of success"
                     );
+                    if status == StatusCode::RANGE_NOT_SATISFIABLE && range.is_some() {
+                        return Err(failure::no_such_range());
+                    }
                     return Err(failure::status(status, response.headers()));
                 }
                 outlet.reached(Stage::Body);
@@ -328,6 +351,37 @@ impl JournalistApi for HttpApi {
     ) -> Result<(), CallError> {
         self.act(Endpoint::DeleteReply(source, reply), token, None, outlet).await
     }
+
+    async fn download_submission(
+        &self,
+        token: &Token,
+        source: SourceId,
+        submission: SubmissionId,
+        from: Size,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), CallError> {
+        self.download(Endpoint::DownloadSubmission(source, submission, from), token, from, outlet).await
+    }
+
+    async fn download_reply(
+        &self,
+        token: &Token,
+        source: SourceId,
+        reply: ReplyId,
+        from: Size,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), CallError> {
+        self.download(Endpoint::DownloadReply(source, reply, from), token, from, outlet).await
+    }
+}
+
+/// What is done about compressed bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compression {
+    /// They are asked for, and decompressed.
+    Undone,
+    /// They are not asked for, and would be seen as they are.
+    NotAskedFor,
 }
 
 /// The body of an answer that says success, as it comes.
@@ -351,11 +405,15 @@ impl Answer {
 
     /// The next bytes; `None` at the end.
     async fn chunk(&mut self) -> Result<Option<Bytes>, CallError> {
-        let chunk = match tokio::time::timeout(self.idle, self.response.chunk()).await {
-            Ok(Ok(chunk)) => chunk,
-            Ok(Err(_)) => return Err(failure::cut_short()),
-            Err(_) => return Err(failure::idle()),
-        };
+        match tokio::time::timeout(self.idle, self.response.chunk()).await {
+            Ok(chunk) => self.taken(chunk),
+            Err(_) => Err(failure::idle()),
+        }
+    }
+
+    /// Counts what came.
+    fn taken(&mut self, chunk: reqwest::Result<Option<Bytes>>) -> Result<Option<Bytes>, CallError> {
+        let chunk = chunk.map_err(|_| failure::cut_short())?;
         if let Some(chunk) = &chunk {
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
             self.left = self.left.checked_sub(length).ok_or_else(failure::too_large)?;

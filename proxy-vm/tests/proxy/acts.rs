@@ -272,7 +272,9 @@ async fn a_stale_connection_repeats_no_act() {
             let source = id(1, n).parse().unwrap();
             let call = match scope {
                 Scope::Mark => Call::Star { token: token(), source },
-                Scope::Delete | Scope::Session | Scope::Metadata => Call::DeleteSource { token: token(), source },
+                Scope::Delete | Scope::Session | Scope::Metadata | Scope::Download => {
+                    Call::DeleteSource { token: token(), source }
+                }
             };
             let outcome = client.call(call).await;
             // Where the end of the connection crosses the request nobody knows whether it arrived, and the client decides.

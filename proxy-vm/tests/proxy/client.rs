@@ -59,7 +59,12 @@ impl Outcome {
                 Items::Sources(batch) => of(batch.as_slice()),
                 Items::Submissions(batch) => of(batch.as_slice()),
                 Items::Replies(batch) => of(batch.as_slice()),
-                Items::Health(_) | Items::SignedIn(_) | Items::Deletions(_) => panic!("no list"),
+                Items::Health(_)
+                | Items::SignedIn(_)
+                | Items::Deletions(_)
+                | Items::Download(_)
+                | Items::Chunk(_)
+                | Items::Sum(_) => panic!("no list"),
             };
             sum = (sum.0 + all, sum.1 + unreadable);
         }

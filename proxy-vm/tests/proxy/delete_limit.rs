@@ -2,7 +2,7 @@
 
 use protocol::answer::ServerContact;
 use protocol::value::{Bounded, OrderNumber};
-use protocol::{Call, CallError, ErrorKind, Retry, Scope, Stage};
+use protocol::{Call, CallError, ErrorKind, Scope, Stage};
 use proxy_vm::config;
 use proxy_vm::journalist_api::Limits;
 

@@ -16,6 +16,7 @@ mod socks_stub;
 mod acts;
 mod conversation;
 mod delete_limit;
+mod downloads;
 mod failures;
 mod lists;
 mod login;

@@ -5,16 +5,16 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
 use protocol::handshake::Welcome;
-use protocol::value::SettingName;
-use protocol::{ErrorKind, Refusal, Scope, Stage};
+use protocol::value::{SettingName, Size};
+use protocol::{Call, ErrorKind, Refusal, Scope, Stage};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::client::{Client, get_sources};
-use crate::fixtures::any_list;
-use crate::server::{Act, Server, ok};
+use crate::client::{Client, get_sources, token};
+use crate::fixtures::{any_list, id};
+use crate::server::{Act, Server, answer, ok};
 use crate::socks_stub::{SocksStub, Way};
 
 /// The program with nothing in its environment but `variables`.
@@ -25,18 +25,20 @@ fn program(variables: &[(&str, &str)]) -> Command {
     command
 }
 
-fn metadata<'a>(variables: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let mut all = vec![
-        ("QREXEC_SERVICE_FULL_NAME", "splitdrop.Proxy+metadata"),
-        ("QREXEC_SERVICE_ARGUMENT", "metadata"),
-        ("QREXEC_REMOTE_DOMAIN", "sd-app"),
-    ];
-    all.extend_from_slice(variables);
-    all
+/// The program as qrexec starts it for `scope`.
+fn service(scope: Scope, variables: &[(&str, &str)]) -> Command {
+    let mut command = program(variables);
+    command.env("QREXEC_SERVICE_FULL_NAME", format!("splitdrop.Proxy+{scope}"));
+    command.env("QREXEC_SERVICE_ARGUMENT", scope.name()).env("QREXEC_REMOTE_DOMAIN", "sd-app");
+    command
 }
 
 pub(crate) fn start(variables: &[(&str, &str)]) -> (Client, Child) {
-    let mut child = program(&metadata(variables)).spawn().unwrap();
+    start_in(Scope::Metadata, variables)
+}
+
+fn start_in(scope: Scope, variables: &[(&str, &str)]) -> (Client, Child) {
+    let mut child = service(scope, variables).spawn().unwrap();
     let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     (Client::over(Box::new(stdout), Box::new(stdin), JoinSet::new()), child)
 }
@@ -191,9 +193,43 @@ async fn the_log_holds_codes_and_no_secrets() {
 }
 
 #[tokio::test]
+async fn the_log_says_how_much_was_downloaded_and_nothing_of_what() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("proxy.log");
+    let etag = format!("sha256:{}", "5a".repeat(32));
+    let headers = [("Etag", etag.as_str()), ("Content-Range", "bytes 4000-4017/4018")];
+    let server = Server::answering(answer("206 PARTIAL CONTENT", &headers, b"made-up-ciphertext")).await;
+    let (mut client, child) = start_in(
+        Scope::Download,
+        &[
+            ("SD_PROXY_ORIGIN", &format!("http://{}", server.address)),
+            ("SD_PROXY_TOR", "off"),
+            ("SD_PROXY_LOG", "trace"),
+            ("SD_PROXY_LOG_FILE", path.to_str().unwrap()),
+        ],
+    );
+    assert!(matches!(client.handshake(Scope::Download).await, Some(Welcome::Ready { .. })));
+    let (source, submission) = (id(1, 1).parse().unwrap(), id(2, 1).parse().unwrap());
+    for (from, count) in [(4000, Ok(3)), (4001, Err(ErrorKind::BadResponse))] {
+        let from = Size::try_new(from).unwrap();
+        let outcome = client.call(Call::DownloadSubmission { token: token(), source, submission, from }).await;
+        assert_eq!(outcome.end.map_err(|error| error.kind), count);
+    }
+    drop(client);
+    assert_eq!(code_and_stderr(child).await.0.code(), Some(0));
+    let log = log_of(&path);
+    for told in ["endpoint=\"download_submission\"", "status=206", "from=4000 bytes=18", "another part of the file"] {
+        assert!(log.contains(told), "{told} is not in the log:\n{log}");
+    }
+    for secret in ["made-up", "5a5a", "made.up-token", "application", "bytes 4000", "bytes=4000"] {
+        assert!(!log.contains(secret), "{secret} is in the log:\n{log}");
+    }
+}
+
+#[tokio::test]
 async fn n5_nonsense_ends_the_session_with_an_error() {
     for nonsense in [&b"\xff\xff\xff\xff"[..], b"GET / HTTP/1.1\r\n\r\n", b"\x02\0\0\0hi", b"\x10\0\0\0SPLT"] {
-        let mut child = program(&metadata(&[("SD_PROXY_ORIGIN", "http://secretname.onion")])).spawn().unwrap();
+        let mut child = service(Scope::Metadata, &[("SD_PROXY_ORIGIN", "http://secretname.onion")]).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(nonsense).await.unwrap();
         drop(stdin);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -43,6 +43,8 @@ pub(crate) enum Act {
     SendAndClose(Vec<u8>),
     /// Send these bytes and no more, without closing the connection.
     SendAndHang(Vec<u8>),
+    /// Send these bytes, each after the first when its notice comes, and keep the connection.
+    SendInTurns(Vec<u8>, Vec<(Arc<Notify>, Vec<u8>)>),
 }
 
 type Handler = dyn Fn(Seen) -> Pin<Box<dyn Future<Output = Act> + Send>> + Send + Sync;
@@ -52,6 +54,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
     seen: watch::Receiver<Vec<Seen>>,
+    ended: watch::Receiver<usize>,
     _tasks: JoinSet<()>,
 }
 
@@ -92,6 +95,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let (noting, seen) = watch::channel(Vec::new());
+        let (noting_end, ended) = watch::channel(0);
         let mut tasks = JoinSet::new();
         tasks.spawn({
             let (connections, act) = (Arc::clone(&connections), Arc::new(act) as Arc<Handler>);
@@ -101,6 +105,7 @@ impl Server {
                     let (stream, _) = listener.accept().await.unwrap();
                     let connection = connections.fetch_add(1, Ordering::SeqCst) + 1;
                     let (tls, seen, act) = (tls.clone(), noting.clone(), Arc::clone(&act));
+                    let noting_end = noting_end.clone();
                     serving.spawn(async move {
                         match tls {
                             None => speak(stream, connection, seen, act).await,
@@ -111,11 +116,12 @@ impl Server {
                                 }
                             }
                         }
+                        noting_end.send_modify(|ended| *ended += 1);
                     });
                 }
             }
         });
-        Self { address, connections, seen, _tasks: tasks }
+        Self { address, connections, seen, ended, _tasks: tasks }
     }
 
     /// A server that answers everything with `answer` and keeps its connections.
@@ -134,6 +140,11 @@ impl Server {
     /// Waits until so many requests have come.
     pub(crate) async fn until_seen(&self, requests: usize) {
         self.seen.clone().wait_for(|seen| seen.len() >= requests).await.unwrap();
+    }
+
+    /// Waits until so many connections have ended.
+    pub(crate) async fn until_ended(&self, connections: usize) {
+        self.ended.clone().wait_for(|ended| *ended >= connections).await.unwrap();
     }
 }
 
@@ -159,7 +170,20 @@ where
             }
             Act::SendAndHang(bytes) => {
                 let _gone = stream.write_all(&bytes).await;
-                std::future::pending::<()>().await;
+                // Until the client has hung up.
+                let _gone = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+                return;
+            }
+            Act::SendInTurns(first, rest) => {
+                if stream.write_all(&first).await.is_err() {
+                    return;
+                }
+                for (notice, bytes) in rest {
+                    notice.notified().await;
+                    if stream.write_all(&bytes).await.is_err() {
+                        return;
+                    }
+                }
             }
         }
     }

@@ -247,17 +247,18 @@ fn the_shipped_policy_allows_its_scopes_and_nothing_else() {
     let system = system();
     let decide = |words: &str| policy.evaluate(&call(words), &system);
 
-    for scope in ["session", "metadata", "mark", "delete"] {
+    for scope in ["session", "metadata", "mark", "delete", "download"] {
         let decision = decide(&format!("splitdrop.Proxy +{scope} sd-app sd-proxy"));
         assert_eq!(short(&decision), "allow sd-proxy");
     }
     let qubes = system.qubes.keys().map(QubeName::as_str);
     let others = ["-", "@default", "@adminvm", "dom0", "@dispvm", "@dispvm:sd-viewer", "no-such-vm"];
     let targets: Vec<&str> = qubes.clone().chain(others).collect();
-    for argument in ["+", "+session", "+metadata", "+mark", "+delete", "+delete+", "+download", "+-session", "+x"] {
+    let scopes = ["+session", "+metadata", "+mark", "+delete", "+download"];
+    for argument in scopes.into_iter().chain(["+", "+delete+", "+downloads", "+-session", "+x"]) {
         for source in qubes.clone() {
             for target in &targets {
-                let scope = matches!(argument, "+session" | "+metadata" | "+mark" | "+delete");
+                let scope = scopes.contains(&argument);
                 let allowed = scope && (source, *target) == ("sd-app", "sd-proxy");
                 let words = format!("splitdrop.Proxy {argument} {source} {target}");
                 match decide(&words) {
