@@ -5,6 +5,7 @@ mod args;
 mod connect;
 mod consent;
 mod credentials;
+mod download;
 mod exit;
 mod json;
 mod queue;
@@ -28,6 +29,7 @@ use exit::{CliError, Exit};
 
 pub use safe_text::sanitized;
 
+use crate::clock::Clock;
 use crate::settings::Settings;
 use crate::signals::EndSignals;
 
@@ -98,7 +100,8 @@ async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
             let replies = ask(&mut client, Request::Status).await?;
             for reply in replies {
                 if let Reply::Status(status) = reply {
-                    print(args, || json::status(&status), || text::status(&status)).await?;
+                    let now = Clock::System.now();
+                    print(args, || json::status(&status), || text::status(&status, now)).await?;
                 }
             }
         }
@@ -139,6 +142,7 @@ async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
             let (source, items) = conversation(&mut client, source).await?;
             print(args, || json::conversation(&source, &items), || text::conversation(&source, &items)).await?;
         }
+        Command::Download(download) => download::download(args, &mut client, download).await?,
         Command::Star { sources } => act::star(args, &mut client, sources, Star::Set).await?,
         Command::Unstar { sources } => act::star(args, &mut client, sources, Star::Remove).await?,
         Command::Seen { source, items } => act::seen(args, &mut client, source, items).await?,
@@ -148,6 +152,8 @@ async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
         Command::Cancel(acts) => queue::deal(args, &mut client, Deal::Cancel, acts).await?,
         Command::Dismiss(acts) => queue::deal(args, &mut client, Deal::Dismiss, acts).await?,
         Command::Restore { acts } => queue::deal_with(args, &mut client, Deal::Restore, acts).await?,
+        Command::Pause => queue::pause(args, &mut client).await?,
+        Command::Resume => queue::resume(args, &mut client).await?,
         Command::Watch => watch(args, &mut client).await?,
     }
     Ok(Exit::Success)
@@ -166,7 +172,9 @@ async fn conversation(client: &mut Client, word: &str) -> Result<(SourceRow, Vec
             | Reply::Sources(_)
             | Reply::Found { .. }
             | Reply::Taken(_)
-            | Reply::Queue(_) => {}
+            | Reply::Queue(_)
+            | Reply::Wanted(_)
+            | Reply::Downloads(_) => {}
         }
     }
     let source = source.ok_or(CliError::Client(ClientError::Unexpected))?;
@@ -190,6 +198,15 @@ async fn refuse_if_signed_in(client: &mut Client) -> Result<(), CliError> {
 
 /// Makes a request and gathers its answer; tells a person at a terminal that it takes a while.
 async fn ask(client: &mut Client, request: Request) -> Result<Vec<Reply>, CliError> {
+    ask_and_hear(client, request, |_| {}).await
+}
+
+/// The same, and gives `hear` the events that come meanwhile.
+async fn ask_and_hear(
+    client: &mut Client,
+    request: Request,
+    mut hear: impl FnMut(Event),
+) -> Result<Vec<Reply>, CliError> {
     let what = match &request {
         Request::Login { .. } => "signing in; the proxy VM may have to start first",
         Request::Refresh => "syncing",
@@ -202,13 +219,18 @@ async fn ask(client: &mut Client, request: Request) -> Result<Vec<Reply>, CliErr
         | Request::Act(_)
         | Request::Queue
         | Request::Deal { .. }
+        | Request::Download { .. }
+        | Request::StopDownload { .. }
+        | Request::Downloads
+        | Request::Pause
+        | Request::Resume
         | Request::Watch => "waiting",
     };
     let mut replies = Vec::new();
     let answered = {
         let asking = client.request(request, |arrival| match arrival {
             Arrival::Reply(reply) => replies.push(reply),
-            Arrival::Event(_) => {}
+            Arrival::Event(event) => hear(event),
         });
         tokio::pin!(asking);
         tokio::select! {
@@ -232,13 +254,17 @@ async fn watch(args: &Args, client: &mut Client) -> Result<(), CliError> {
         }
     }
     loop {
-        let event: Event = match client.next_event().await {
-            Ok(event) => event,
-            Err(ClientError::Ended) => return Err(CliError::DaemonEnded),
-            Err(error) => return Err(error.into()),
-        };
+        let event = next_event(client).await?;
         print(args, || json::event(&event), || text::event(&event)).await?;
     }
+}
+
+/// The next event on a connection that watches. Cancel-safe.
+async fn next_event(client: &mut Client) -> Result<Event, CliError> {
+    client.next_event().await.map_err(|error| match error {
+        ClientError::Ended => CliError::DaemonEnded,
+        error => error.into(),
+    })
 }
 
 /// Prints one object, or what a person reads.

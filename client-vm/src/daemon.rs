@@ -6,7 +6,6 @@
 
 mod front_end;
 mod log;
-mod private;
 mod socket;
 
 use std::future::Future;
@@ -25,8 +24,11 @@ use tokio_util::sync::CancellationToken;
 pub use log::LogError;
 
 use crate::clock::Clock;
-use crate::engine::{Engine, EngineHandle};
+use crate::download::{Desk, FetchError, sweep};
+use crate::engine::{Engine, EngineHandle, EngineParts};
 use crate::failure::chain;
+use crate::files::Files;
+use crate::private;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::signals::EndSignals;
@@ -52,6 +54,9 @@ pub enum DaemonError {
     /// At the control socket's path there is something else, or somebody else's.
     #[error("{} is no socket of this user's: choose another path with --socket", .0.display())]
     NoSocket(PathBuf),
+    /// Files and database could not be made to agree.
+    #[error("could not check the files")]
+    Sweep(#[from] FetchError),
     /// A directory or file could not be made or opened.
     #[error("could not set up {}", .path.display())]
     SetUp {
@@ -94,7 +99,9 @@ pub fn run(settings: &Settings) -> Result<(), DaemonError> {
     private::files_in(&settings.home).map_err(set_up(&settings.home))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Runtime)?;
     let store = Store::open(&settings.home)?;
-    runtime.block_on(serve(settings, store))
+    let files = Files::open(&settings.home).map_err(set_up(&settings.home))?;
+    let desk = Desk { store, files, files_without_etag: settings.files_without_etag };
+    runtime.block_on(serve(settings, desk))
 }
 
 fn lock(settings: &Settings) -> Result<Flock<std::fs::File>, DaemonError> {
@@ -106,14 +113,24 @@ fn lock(settings: &Settings) -> Result<Flock<std::fs::File>, DaemonError> {
     })
 }
 
-async fn serve(settings: &Settings, store: Store) -> Result<(), DaemonError> {
+async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
     let mut signals = EndSignals::catch().map_err(DaemonError::Runtime)?;
     // The name is removed last.
     let (listener, _name) = socket::listen(&settings.socket).await?;
     let software = control::greeting::own_version()?;
     let qrexec = Qrexec { program: settings.qrexec_client.clone() };
     let proxy = Proxy::new(qrexec, settings.proxy_vm.clone(), software.clone());
-    let (engine, handle) = Engine::new(proxy, store.clone(), Clock::System, settings.acts, software).await?;
+    sweep(&desk).await?;
+    let store = desk.store.clone();
+    let (engine, handle) = Engine::new(EngineParts {
+        proxy,
+        desk,
+        clock: Clock::System,
+        software,
+        sync: settings.sync,
+        acts: settings.acts,
+    })
+    .await?;
     let stop = CancellationToken::new();
     let mut main_tasks = JoinSet::new();
     main_tasks.spawn(engine.run(stop.clone()));

@@ -7,7 +7,9 @@
 //! whatever becomes of the logout call.
 
 mod acting;
+mod downloading;
 mod handle;
+mod pause;
 mod session;
 mod sync_task;
 mod syncing;
@@ -16,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Event, Failure, FailureKind, ProxyStatus, SessionEnd, Status};
+use control::{DownloadLane, Event, Failure, FailureKind, LaneCounts, ProxyStatus, QueueStatus, SessionEnd, Status};
 use protocol::value::{SoftwareVersion, SourceId, Timestamp};
 use protocol::{Call, Items, SignedIn};
 use qubes_rpc::qrexec::QrexecCall;
@@ -26,18 +28,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use acting::Acting;
+use downloading::{Downloading, FetchEnded};
 pub use handle::EngineHandle;
 use handle::{Answer, Command};
+use pause::Pauses;
 use session::SessionState;
 use sync_task::{Opened, SyncEnded};
-use syncing::{Asked, RunningSync};
+use syncing::{Asked, RunningSync, Schedule};
 
 use crate::acts::Performed;
 use crate::clock::Clock;
+use crate::download::Desk;
 use crate::failure::{self, failure};
 use crate::proxy::{Proxy, ProxyError};
-use crate::settings::ActSettings;
-use crate::store::{Store, StoreError, SyncHistory, mirror, outbox, view};
+use crate::settings::{ActSettings, SyncSettings};
+use crate::store::{Store, StoreError, SyncHistory, downloads, mirror, outbox, view};
 
 /// How many commands may wait for the engine.
 const QUEUED_COMMANDS: usize = 64;
@@ -47,6 +52,23 @@ const KEPT_EVENTS: usize = 1024;
 const HEALTH_DEADLINE: Duration = Duration::from_secs(5);
 /// How long work that was told to end may take when the daemon ends. A transaction is never cut in two.
 const END_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What an engine is made of.
+#[derive(Debug)]
+pub struct EngineParts {
+    /// The way to the proxy.
+    pub proxy: Proxy,
+    /// The store and the files.
+    pub desk: Desk,
+    /// The clock.
+    pub clock: Clock,
+    /// This program's version.
+    pub software: SoftwareVersion,
+    /// When to sync.
+    pub sync: SyncSettings,
+    /// How acts are sent.
+    pub acts: ActSettings,
+}
 
 /// The engine, before it runs.
 #[derive(Debug)]
@@ -71,7 +93,10 @@ pub struct Engine {
     /// The one sync to run after the running one.
     again: Option<Asked>,
     history: SyncHistory,
+    schedule: Schedule,
+    pauses: Pauses,
     acting: Acting,
+    downloading: Downloading,
     tasks: JoinSet<Ended>,
 }
 
@@ -82,6 +107,10 @@ enum Ended {
     Sync(Box<SyncEnded>),
     /// A call for acts was opened, or not.
     ActCall(Result<Box<QrexecCall>, ProxyError>),
+    /// The call for messages was opened, or not.
+    MessagesCall(Result<Box<QrexecCall>, ProxyError>),
+    /// An item was fetched, or not.
+    Fetch(Box<FetchEnded>),
     /// Acts were attempted.
     Act(Box<Result<Performed, StoreError>>),
     /// Work that nobody waits for: a logout, a closed call, a status.
@@ -89,19 +118,17 @@ enum Ended {
 }
 
 impl Engine {
-    /// An engine over `store`, and the handle to it.
+    /// An engine, and the handle to it.
     ///
     /// # Errors
     /// [`StoreError`] when what earlier syncs left cannot be read.
-    pub async fn new(
-        proxy: Proxy,
-        store: Store,
-        clock: Clock,
-        acts: ActSettings,
-        software: SoftwareVersion,
-    ) -> Result<(Self, EngineHandle), StoreError> {
+    pub async fn new(parts: EngineParts) -> Result<(Self, EngineHandle), StoreError> {
+        let EngineParts { proxy, desk, clock, software, sync, acts } = parts;
+        let store = desk.store.clone();
         let history = store.read(mirror::load_history).await?;
-        let snapshot = store.read(outbox::last_snapshot).await?;
+        let (snapshot, paused) = store
+            .read(|transaction| Ok((outbox::last_snapshot(transaction)?, downloads::is_paused(transaction)?)))
+            .await?;
         let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
         let (events, _) = broadcast::channel(KEPT_EVENTS);
         let handle = EngineHandle::new(sender, &events);
@@ -121,7 +148,10 @@ impl Engine {
             running: None,
             again: None,
             history,
+            schedule: Schedule::new(sync),
+            pauses: Pauses::new(paused),
             acting: Acting::new(acts, snapshot),
+            downloading: Downloading::new(desk),
             tasks: JoinSet::new(),
         };
         Ok((engine, handle))
@@ -135,6 +165,9 @@ impl Engine {
                 Some(ended) = self.tasks.join_next_with_id() => self.ended(ended).await,
                 Some(opened) = self.opened.1.recv() => self.metadata_opened(opened),
                 () = at(self.acting.wake) => self.send_acts().await,
+                () = at(self.downloading.wake) => self.start_downloads().await,
+                () = at(self.schedule.next) => self.ask_sync(None),
+                () = at(self.schedule.stale_at) => self.grow_stale(),
                 command = self.commands.recv() => match command {
                     Some(command) => self.obey(command).await,
                     None => break,
@@ -154,6 +187,11 @@ impl Engine {
             Command::Act { act, answer } => self.act(act, answer).await,
             Command::Deal { deal, acts, answer } => self.deal(deal, acts, answer).await,
             Command::Queue(answer) => self.queue(answer),
+            Command::Download { items, answer } => self.want(items, answer).await,
+            Command::StopDownload { items, answer } => self.unwant(items, answer).await,
+            Command::Downloads(answer) => self.downloads(answer),
+            Command::Pause(answer) => self.pause(answer).await,
+            Command::Resume(answer) => self.resume(answer).await,
             Command::Refresh(answer) => match &self.session {
                 SessionState::In(_) => self.ask_sync(Some(answer)),
                 SessionState::Out | SessionState::SigningIn { .. } => answer.give(Err(failure::not_signed_in())),
@@ -168,6 +206,8 @@ impl Engine {
             Ok((_, Ended::Sync(ended))) => self.sync_ended(*ended).await,
             Ok((task, Ended::ActCall(opened))) => self.act_call_opened(task, opened).await,
             Ok((task, Ended::Act(performed))) => self.act_ended(task, *performed).await,
+            Ok((task, Ended::MessagesCall(opened))) => self.messages_call_opened(task, opened).await,
+            Ok((task, Ended::Fetch(ended))) => self.fetch_ended(task, *ended).await,
             Err(error) if error.is_cancelled() => {}
             Err(error) => {
                 tracing::error!("a task of the engine panicked");
@@ -182,8 +222,8 @@ impl Engine {
             self.sync_ended(SyncEnded::panicked()).await;
         } else if let Some(login) = self.take_login(task) {
             login.answer.give(Err(failure(FailureKind::Internal, "the login met a fault: see the daemon's log")));
-        } else {
-            self.act_panicked(task).await;
+        } else if !self.act_panicked(task).await && !self.messages_call_panicked(task) {
+            self.fetch_panicked(task).await;
         }
     }
 
@@ -193,19 +233,38 @@ impl Engine {
         let (software, started) = (self.software.clone(), self.started);
         let running_sync = self.running.as_ref().map(|running| running.start);
         let not_opened = self.not_opened.clone();
+        let (next_sync, stale) = (self.next_sync(), self.schedule.stale);
+        let mut queue = QueueStatus { paused: self.pause_reasons(), ..QueueStatus::default() };
+        let running =
+            |count: usize| LaneCounts { running: u64::try_from(count).unwrap_or(u64::MAX), ..LaneCounts::default() };
+        queue.acts = running(self.acting.running());
+        queue.messages = running(self.downloading.running_in(DownloadLane::Messages));
+        queue.files = running(self.downloading.running_in(DownloadLane::Files));
         self.tasks.spawn(async move {
             let proxy = match call {
                 Some(call) => ask_health(&call).await,
                 None => not_opened
                     .map_or(ProxyStatus::NotConnected, |failure| ProxyStatus::Failed { message: failure.message }),
             };
-            let status = store.read(view::totals).await.map(|totals| Status {
+            let read = store.read(|transaction| {
+                let lane = |lane| downloads::lane_counts(transaction, lane);
+                Ok((view::totals(transaction)?, lane(DownloadLane::Messages)?, lane(DownloadLane::Files)?))
+            });
+            let status = read.await.map(|(totals, messages, files)| Status {
                 version: software,
                 started,
                 session,
                 running_sync,
                 last_sync: history.report,
                 last_success: history.last_success,
+                next_sync,
+                stale,
+                queue: QueueStatus {
+                    acts: LaneCounts { waiting: totals.queue.waiting, failed: totals.queue.refused, ..queue.acts },
+                    messages: LaneCounts { running: queue.messages.running, ..messages },
+                    files: LaneCounts { running: queue.files.running, ..files },
+                    paused: queue.paused,
+                },
                 proxy,
                 totals,
             });
@@ -218,6 +277,13 @@ impl Engine {
     fn waiting_event(&self) -> impl FnOnce() + Send + 'static {
         let events = self.events.clone();
         move || drop(events.send(Event::ProxyWaiting))
+    }
+
+    /// Goes on with whatever is to be sent or fetched.
+    async fn work(&mut self) {
+        self.downloading.look_again();
+        self.send_acts().await;
+        self.start_downloads().await;
     }
 
     /// Tells that sources, or their items, show otherwise now.

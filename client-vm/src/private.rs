@@ -9,18 +9,18 @@ const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
 /// Makes the directory if need be, and its mode 0700 if it is another.
-pub(super) fn directory(path: &Path) -> io::Result<()> {
+pub(crate) fn directory(path: &Path) -> io::Result<()> {
     new_directory(path)?;
     mend(path, DIRECTORY_MODE)
 }
 
 /// Makes the directory if need be, with mode 0700. One that is there may be shared with others and stays as it is.
-pub(super) fn new_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn new_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
 /// Makes the mode of the regular files directly in `directory` 0600.
-pub(super) fn files_in(directory: &Path) -> io::Result<()> {
+pub(crate) fn files_in(directory: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_file() {
@@ -31,12 +31,12 @@ pub(super) fn files_in(directory: &Path) -> io::Result<()> {
 }
 
 /// Opens a file for writing, with mode 0600; makes it if need be.
-pub(super) fn file(path: &Path) -> io::Result<File> {
+pub(crate) fn file(path: &Path) -> io::Result<File> {
     open(OpenOptions::new().create(true).truncate(false).write(true), path)
 }
 
 /// Opens a file to append to, with mode 0600; makes it if need be.
-pub(super) fn append(path: &Path) -> io::Result<File> {
+pub(crate) fn append(path: &Path) -> io::Result<File> {
     open(OpenOptions::new().create(true).append(true), path)
 }
 

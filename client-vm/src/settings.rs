@@ -30,8 +30,34 @@ pub struct Settings {
     pub qrexec_client: PathBuf,
     /// The daemon's log; none means journald, or standard error where there is no journald.
     pub log_file: Option<PathBuf>,
+    /// When to sync.
+    pub sync: SyncSettings,
     /// How acts are sent.
     pub acts: ActSettings,
+    /// Whether files are taken of which the server claims no SHA-256.
+    pub files_without_etag: bool,
+}
+
+/// When to sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncSettings {
+    /// How long to wait after a sync; at least four times as long as it took.
+    pub interval: Duration,
+    /// How long to wait after syncs that fail.
+    pub waits: Waits,
+    /// After how long without a success what is shown is old.
+    pub stale: Duration,
+}
+
+impl Default for SyncSettings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(15),
+            // With all of the jitter, 60 s.
+            waits: Waits { first: Duration::from_secs(5), most: Duration::from_secs(48) },
+            stale: Duration::from_secs(300),
+        }
+    }
 }
 
 /// How acts are sent.
@@ -83,9 +109,9 @@ pub enum SettingsError {
     /// `proxy_vm` is no VM's name.
     #[error("`proxy_vm` in the configuration is not valid")]
     ProxyVm(#[from] NameError),
-    /// A time in the table `[acts]` is out of its range.
-    #[error("`{0}` under [acts] in the configuration is not 1 to {max} milliseconds", max = Deadline::MAX_MS)]
-    Acts(&'static str),
+    /// A time is out of its range.
+    #[error("`{0}` in the configuration is not 1 to {max} milliseconds", max = Deadline::MAX_MS)]
+    Time(&'static str),
     /// The control socket's path is too long for a socket.
     #[error("the socket's path {} is longer than {MAX_SOCKET_PATH} bytes: choose another with --socket", .0.display())]
     SocketPath(PathBuf),
@@ -98,7 +124,43 @@ struct File {
     proxy_vm: Option<String>,
     qrexec_client: Option<PathBuf>,
     log_file: Option<PathBuf>,
+    sync: Option<SyncTable>,
     acts: Option<ActsTable>,
+    files_without_etag: Option<bool>,
+}
+
+/// The table `[sync]`. Times are in milliseconds.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SyncTable {
+    interval_ms: Option<u32>,
+    first_wait_ms: Option<u32>,
+    most_wait_ms: Option<u32>,
+    stale_ms: Option<u32>,
+}
+
+impl SyncTable {
+    /// The settings, or the name of what is out of its range.
+    fn settings(self) -> Result<SyncSettings, &'static str> {
+        let default = SyncSettings::default();
+        Ok(SyncSettings {
+            interval: duration(self.interval_ms, "interval_ms", default.interval)?,
+            waits: Waits {
+                first: duration(self.first_wait_ms, "first_wait_ms", default.waits.first)?,
+                most: duration(self.most_wait_ms, "most_wait_ms", default.waits.most)?,
+            },
+            stale: duration(self.stale_ms, "stale_ms", default.stale)?,
+        })
+    }
+}
+
+/// A time of the file, or the one that counts without it; or its name, if it is out of its range.
+fn duration(ms: Option<u32>, name: &'static str, default: Duration) -> Result<Duration, &'static str> {
+    match ms {
+        None => Ok(default),
+        Some(ms @ 1..=Deadline::MAX_MS) => Ok(Duration::from_millis(ms.into())),
+        Some(_) => Err(name),
+    }
 }
 
 /// The table `[acts]`. Times are in milliseconds.
@@ -116,11 +178,6 @@ impl ActsTable {
     /// The settings, or the name of what is out of its range.
     fn settings(self) -> Result<ActSettings, &'static str> {
         let default = ActSettings::default();
-        let duration = |ms: Option<u32>, name, default| match ms {
-            None => Ok(default),
-            Some(ms @ 1..=Deadline::MAX_MS) => Ok(Duration::from_millis(ms.into())),
-            Some(_) => Err(name),
-        };
         Ok(ActSettings {
             waits: Waits {
                 first: duration(self.first_wait_ms, "first_wait_ms", default.waits.first)?,
@@ -166,7 +223,9 @@ impl Settings {
                 .or(file.qrexec_client)
                 .unwrap_or_else(|| DEFAULT_QREXEC_CLIENT.into()),
             log_file: file.log_file,
-            acts: file.acts.unwrap_or_default().settings().map_err(SettingsError::Acts)?,
+            acts: file.acts.unwrap_or_default().settings().map_err(SettingsError::Time)?,
+            sync: file.sync.unwrap_or_default().settings().map_err(SettingsError::Time)?,
+            files_without_etag: file.files_without_etag.unwrap_or(false),
             home,
             socket,
         })

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** no text of the server or of a source is part of an SQL statement or of a path.
 
+pub mod downloads;
 mod migration;
 pub mod mirror;
 mod open;

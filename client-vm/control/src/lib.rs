@@ -8,10 +8,15 @@
 
 pub mod act;
 pub mod client;
+pub mod download;
 pub mod greeting;
 pub mod message;
 
 pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken};
+pub use download::{
+    Content, DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason,
+    QueueStatus, Wanted,
+};
 pub use message::{
     CallTime, ConversationItem, Counts, Deletion, Event, Failure, FailureKind, FromDaemon, ItemKind, OverTime,
     ProxyStatus, QueueCounts, Reply, Request, Seen, Session, SessionEnd, SourceCounts, SourceRow, Status, SyncOutcome,

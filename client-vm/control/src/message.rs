@@ -1,13 +1,14 @@
 //! Requests, answers and events.
 
 use protocol::value::{
-    Designation, Filename, Fingerprint, JournalistId, OneTimeCode, OrderNumber, Passphrase, ReplyId, Size,
+    Designation, Filename, Fingerprint, ItemId, JournalistId, OneTimeCode, OrderNumber, Passphrase, ReplyId, Size,
     SoftwareVersion, SourceId, SubmissionId, Timestamp, Username,
 };
 use protocol::{Health, SubmissionKind};
 use serde::{Deserialize, Serialize};
 
 use crate::act::{Act, ActChange, ActId, Deal, QueueEntry, Taken};
+use crate::download::{Content, DownloadChange, DownloadEntry, PauseReason, QueueStatus, Wanted};
 
 /// The most rows in one message, so that it fits a frame whatever the rows hold.
 pub const MAX_ROWS: usize = 128;
@@ -69,6 +70,23 @@ pub enum Request {
         /// With which acts.
         acts: Vec<ActId>,
     },
+    /// Fetch files, or fetch again what has failed: one [`Reply::Wanted`].
+    Download {
+        /// Which items; all files that are not there where none are named.
+        items: Vec<ItemId>,
+    },
+    /// Do not fetch files after all: one [`Reply::Wanted`] that counts those that were to be fetched. What there is of them
+    /// stays.
+    StopDownload {
+        /// Which items; all where none are named.
+        items: Vec<ItemId>,
+    },
+    /// List the downloads that wait, run or have failed: [`Reply::Downloads`], in the order in which they come.
+    Downloads,
+    /// Pause the queue, until `Resume`: no item. What runs stops.
+    Pause,
+    /// Let the queue go on, at once: no item.
+    Resume,
     /// Send events from now on: one [`Reply::Status`], then events until the front end goes.
     Watch,
 }
@@ -120,6 +138,10 @@ pub enum Reply {
     Taken(Taken),
     /// Some of what waits, runs or was refused, at most [`MAX_ROWS`].
     Queue(Vec<QueueEntry>),
+    /// What was asked for.
+    Wanted(Wanted),
+    /// Some downloads, at most [`MAX_ROWS`].
+    Downloads(Vec<DownloadEntry>),
 }
 
 /// A request failed.
@@ -179,6 +201,12 @@ pub struct Status {
     pub last_sync: Option<SyncReport>,
     /// When the last sync that succeeded had ended.
     pub last_success: Option<Timestamp>,
+    /// When the next sync starts by itself; none while one runs or nobody is signed in.
+    pub next_sync: Option<Timestamp>,
+    /// Whether what is shown is old: syncs fail, or none has succeeded for long.
+    pub stale: bool,
+    /// How the queue is.
+    pub queue: QueueStatus,
     /// How the proxy is.
     pub proxy: ProxyStatus,
     /// What is held.
@@ -395,6 +423,8 @@ pub struct ConversationItem {
     pub seen: Seen,
     /// Whether it is being deleted.
     pub deletion: Deletion,
+    /// What is held of its content.
+    pub content: Content,
 }
 
 /// Whether a journalist has seen an item.
@@ -440,6 +470,19 @@ pub enum Event {
     SyncEnded(SyncReport),
     /// Sources have changed, appeared or gone. At most [`MAX_ROWS`] an event.
     SourcesChanged(Vec<SourceId>),
+    /// A download has come a step further.
+    Download(DownloadChange),
+    /// The queue is paused, for one more reason.
+    Paused(PauseReason),
+    /// The queue goes on.
+    Resumed,
+    /// What is shown is old: syncs have failed several times in a row, or none has succeeded for long. Told once.
+    SyncStale {
+        /// When the last one had succeeded.
+        last_success: Option<Timestamp>,
+    },
+    /// What is shown is fresh again.
+    SyncFresh,
     /// An act has come a step further.
     Act(ActChange),
     /// Events were lost, since this front end did not take them in time: ask for everything anew.

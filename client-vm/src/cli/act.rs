@@ -149,7 +149,10 @@ async fn find_sources(client: &mut Client, words: &[String]) -> Result<Vec<Sourc
 }
 
 /// The items that words mean, each once, in the order of the words.
-async fn find_items(client: &mut Client, words: &[String]) -> Result<Vec<(SourceId, ConversationItem)>, CliError> {
+pub(super) async fn find_items(
+    client: &mut Client,
+    words: &[String],
+) -> Result<Vec<(SourceId, ConversationItem)>, CliError> {
     let mut found = Vec::new();
     for words in words.chunks(MAX_ROWS) {
         for reply in ask(client, Request::FindItems { words: words.to_vec() }).await? {
@@ -175,14 +178,7 @@ async fn send(client: &mut Client, acts: Vec<Act>) -> Result<Vec<Taken>, CliErro
 
 /// The error, and that something was taken before it.
 fn after(taken: &[Taken], error: CliError) -> CliError {
-    let before: u64 = taken.iter().map(|one| one.objects).sum();
-    match (before, error) {
-        (0, error) => error,
-        (before, CliError::PartlyTaken { taken, error }) => {
-            CliError::PartlyTaken { taken: before.saturating_add(taken), error }
-        }
-        (before, error) => CliError::PartlyTaken { taken: before, error: Box::new(error) },
-    }
+    error.after(taken.iter().map(|one| one.objects).sum())
 }
 
 /// Acts on all objects, as many of them as one act may name each.
@@ -243,7 +239,7 @@ fn item_ids(items: &[ConversationItem]) -> Vec<ItemId> {
     items.iter().map(item_id).collect()
 }
 
-fn item_id(item: &ConversationItem) -> ItemId {
+pub(super) fn item_id(item: &ConversationItem) -> ItemId {
     match &item.kind {
         ItemKind::Submission { id, .. } => ItemId::Submission(*id),
         ItemKind::Reply { id, .. } => ItemId::Reply(*id),

@@ -103,6 +103,13 @@ pub(super) enum Command {
         /// The source's designation, its id, or the beginning of its id
         source: String,
     },
+    /// Fetch files, or once more what could not be fetched
+    ///
+    /// Messages and replies are fetched by themselves, files when they are asked for. On a terminal this waits until all is
+    /// there; Ctrl-C ends the waiting, and the download goes on.
+    #[command(after_help = "Examples:\n  splitdrop download 9b04\n  splitdrop download 9b04 --wait --json\n  \
+        splitdrop download --all --no-wait\n  splitdrop download --stop 9b04")]
+    Download(Download),
     /// Star sources, for all journalists
     ///
     /// It shows at once and reaches the server as soon as that can be.
@@ -139,7 +146,7 @@ pub(super) enum Command {
             splitdrop delete source 'candid marmot'"
     )]
     Delete(Delete),
-    /// List what waits to reach the server, what is being sent, and what was refused
+    /// List what waits, what is under way, and what was refused or has failed
     #[command(after_help = "Examples:\n  splitdrop queue\n  splitdrop queue --json")]
     Queue,
     /// Try again at once what waits, needs you, was refused, or was not deleted
@@ -160,6 +167,14 @@ pub(super) enum Command {
         #[arg(required = true, value_name = "ACT", value_parser = act)]
         acts: Vec<ActId>,
     },
+    /// Pause the queue: nothing is sent or fetched until `resume`
+    ///
+    /// A download that runs stops, and goes on later where it is. Syncs go on.
+    #[command(after_help = "Example:\n  splitdrop pause")]
+    Pause,
+    /// Let the queue go on, and at once
+    #[command(after_help = "Example:\n  splitdrop resume")]
+    Resume,
     /// Print what happens as it happens, until Ctrl-C
     #[command(after_help = "Examples:\n  splitdrop watch\n  splitdrop watch --json")]
     Watch,
@@ -199,6 +214,26 @@ pub(super) enum Delete {
         #[command(flatten)]
         consent: Yes,
     },
+}
+
+/// What is fetched, and whether to wait for it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Download {
+    /// The items' ids, or the beginnings of their ids, as `splitdrop show` lists them
+    #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "ITEM")]
+    pub(super) items: Vec<String>,
+    /// All files that are not there; with --stop all that are to be fetched
+    #[arg(long)]
+    pub(super) all: bool,
+    /// Do not fetch these files after all; what there is of them stays, and is gone on with when they are asked for again
+    #[arg(long, conflicts_with_all = ["wait", "no_wait"])]
+    pub(super) stop: bool,
+    /// Wait until all is there or has failed, also without a terminal and with --json
+    #[arg(long, conflicts_with = "no_wait")]
+    pub(super) wait: bool,
+    /// Do not wait
+    #[arg(long)]
+    pub(super) no_wait: bool,
 }
 
 /// Whether somebody is asked.
@@ -254,7 +289,7 @@ mod tests {
 
     #[test]
     fn every_example_in_the_help_parses() {
-        assert_eq!(parse_examples(&Args::command()), 40);
+        assert_eq!(parse_examples(&Args::command()), 46);
     }
 
     #[test]
@@ -269,6 +304,17 @@ mod tests {
         }
         // To give up a deletion is a decision about that one.
         assert!(parse("splitdrop restore --all").is_err() && parse("splitdrop restore 3").is_ok());
+    }
+
+    #[test]
+    fn what_is_fetched_is_named_or_all_of_it() {
+        let parse = |line: &str| Args::try_parse_from(format!("splitdrop download {line}").split_whitespace());
+        for right in ["9b04 9b05", "--all", "--stop 9b04", "--stop --all", "--wait 9b04", "--all --no-wait"] {
+            assert!(parse(right).is_ok(), "{right}");
+        }
+        for wrong in ["", "--all 9b04", "--stop", "--wait", "9b04 --wait --no-wait", "--stop --all --wait"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

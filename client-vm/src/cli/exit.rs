@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use control::FailureKind;
 use control::client::ClientError;
-use protocol::value::{SourceId, ValueError};
+use protocol::value::{ItemId, SourceId, ValueError};
 
 use crate::daemon::DaemonError;
 use crate::failure::chain;
@@ -83,6 +83,26 @@ pub(super) enum CliError {
         // Not a source: its words are part of these.
         error: Box<CliError>,
     },
+    #[error("the item {item} is being deleted, and is not fetched any more")]
+    BeingDeleted { item: ItemId },
+    #[error("nobody is signed in: what was asked for is fetched after the next `splitdrop login`")]
+    NobodyFetches,
+    #[error("{failed} of {of} could not be fetched: {item}: {reason}{}", if *.failed > 1 {
+        "; `splitdrop queue` lists them all"
+    } else {
+        ""
+    })]
+    NotDownloaded {
+        /// The first of them.
+        item: ItemId,
+        reason: String,
+        /// None if nobody told it.
+        kind: Option<FailureKind>,
+        failed: usize,
+        of: usize,
+    },
+    #[error("{stopped} of {of} are not fetched any more: the download was stopped, or they are deleted")]
+    DownloadStopped { stopped: usize, of: usize },
     #[error("standard input has no three lines: user name, passphrase, code")]
     CredentialLines,
     #[error("there was no answer")]
@@ -98,6 +118,17 @@ pub(super) enum CliError {
 }
 
 impl CliError {
+    /// The error, and that so many sources or items were taken before it.
+    pub(super) fn after(self, before: u64) -> Self {
+        match (before, self) {
+            (0, error) => error,
+            (before, Self::PartlyTaken { taken, error }) => {
+                Self::PartlyTaken { taken: before.saturating_add(taken), error }
+            }
+            (before, error) => Self::PartlyTaken { taken: before, error: Box::new(error) },
+        }
+    }
+
     /// The error's name in JSON.
     pub(super) fn name(&self) -> &'static str {
         match self.exit() {
@@ -133,8 +164,10 @@ impl CliError {
             | Self::DaemonEnded => Exit::NoDaemon,
             Self::Client(ClientError::Failed(failure)) => of_failure(failure.kind),
             Self::AlreadySignedIn { .. } | Self::SigningIn => Exit::LoginRefused,
-            Self::NotSignedIn | Self::StillSigningIn => Exit::NotSignedIn,
+            Self::NotSignedIn | Self::StillSigningIn | Self::NobodyFetches => Exit::NotSignedIn,
             Self::OtherConversation { .. } => Exit::NotFound,
+            Self::BeingDeleted { .. } | Self::DownloadStopped { .. } => Exit::Conflict,
+            Self::NotDownloaded { kind, .. } => of_failed_download(*kind),
             Self::PartlyTaken { error, .. } => error.exit(),
             Self::Daemon(_)
             | Self::Client(_)
@@ -143,6 +176,14 @@ impl CliError {
             | Self::ReaderGone
             | Self::Io(_) => Exit::Failure,
         }
+    }
+}
+
+/// A download ends as failed where trying again would not help: by what the server says of the item, or by what it sends.
+fn of_failed_download(kind: Option<FailureKind>) -> Exit {
+    match kind {
+        Some(FailureKind::NotFound | FailureKind::ServerFault) | None => Exit::Refused,
+        Some(kind) => of_failure(kind),
     }
 }
 

@@ -1,16 +1,18 @@
 //! What `--json` prints: one object with `format` 1. Times are RFC 3339 in UTC.
 
 mod act;
+mod download;
 
 use control::{
-    ConversationItem, Deletion, Event, Failure, ItemKind, OverTime, ProxyStatus, Seen, Session, SessionEnd, SourceRow,
-    Status, SyncOutcome, SyncReport, SyncStart,
+    ConversationItem, Deletion, DownloadEntry, Event, Failure, ItemKind, OverTime, PauseReason, ProxyStatus,
+    QueueEntry, Seen, Session, SessionEnd, SourceRow, Status, SyncOutcome, SyncReport, SyncStart,
 };
 use protocol::value::Timestamp;
 use protocol::{ApiLevel, ServerContact, SubmissionKind};
 use serde_json::{Value, json};
 
-pub(super) use act::{acted, dealt, queue};
+pub(super) use act::{acted, dealt};
+pub(super) use download::{paused, stopped, wanted};
 
 use super::exit::CliError;
 
@@ -58,6 +60,8 @@ pub(super) fn status(status: &Status) -> String {
             "running": status.running_sync.as_ref().map(start),
             "last": status.last_sync.as_ref().map(report),
             "last_success": status.last_success.map(time),
+            "next": status.next_sync.map(time),
+            "stale": status.stale,
         },
         "proxy": proxy(&status.proxy),
         "held": {
@@ -67,6 +71,17 @@ pub(super) fn status(status: &Status) -> String {
             "unreadable": over_time(status.totals.unreadable),
         },
         "queue": act::counts(status.totals.queue),
+        "lanes": download::lanes(&status.queue),
+        "paused": download::pauses(&status.queue.paused),
+    }))
+}
+
+/// Why nothing goes on, and what waits, is under way, or was refused or has failed.
+pub(super) fn queue(reasons: &[PauseReason], acts: &[QueueEntry], downloads: &[DownloadEntry]) -> String {
+    object(json!({
+        "paused": download::pauses(reasons),
+        "queue": acts.iter().map(act::entry).collect::<Vec<_>>(),
+        "downloads": downloads.iter().map(download::entry).collect::<Vec<_>>(),
     }))
 }
 
@@ -81,6 +96,13 @@ pub(super) fn event(event: &Event) -> String {
             let ids: Vec<_> = ids.iter().map(|id| id.as_str()).collect();
             json!({ "event": "sources_changed", "sources": ids })
         }
+        Event::Download(change) => download::change(change),
+        Event::Paused(reason) => download::paused_event(reason),
+        Event::Resumed => json!({ "event": "queue_resumed" }),
+        Event::SyncStale { last_success } => {
+            json!({ "event": "sync_stale", "last_success": last_success.map(time) })
+        }
+        Event::SyncFresh => json!({ "event": "sync_fresh" }),
         Event::Act(change) => act::change(change),
         Event::Missed(count) => json!({ "event": "missed", "count": count }),
     })
@@ -123,6 +145,7 @@ fn item(item: &ConversationItem) -> Value {
         "author": author.map(|name| name.as_str()),
         "unread": item.seen == Seen::Unread,
         "being_deleted": being_deleted(item.deletion),
+        "content": download::content(&item.content),
     })
 }
 
@@ -215,4 +238,47 @@ fn proxy(proxy: &ProxyStatus) -> Value {
 
 fn over_time(fault: OverTime) -> Value {
     json!({ "count": fault.count, "since": fault.since.map(time) })
+}
+
+#[cfg(test)]
+mod tests {
+    use control::{Content, LaneCounts, PauseReason, QueueStatus};
+
+    use super::super::samples::{self, at, file, source};
+    use super::*;
+
+    #[test]
+    fn the_status_says_what_comes_next_and_what_holds_it_up() {
+        let shown = Status {
+            next_sync: Some(at(0)),
+            stale: true,
+            queue: QueueStatus {
+                paused: vec![PauseReason::User],
+                files: LaneCounts { waiting: 3, running: 2, failed: 1 },
+                ..QueueStatus::default()
+            },
+            ..samples::status()
+        };
+        let parsed: Value = serde_json::from_str(&status(&shown)).unwrap();
+        let sync = json!({
+            "running": null,
+            "last": null,
+            "last_success": null,
+            "next": "1970-01-01T00:00:00Z",
+            "stale": true,
+        });
+        assert_eq!(parsed.get("sync"), Some(&sync));
+        assert_eq!(parsed.get("paused"), Some(&json!([{ "reason": "user" }])));
+        let none = json!({ "waiting": 0, "running": 0, "failed": 0 });
+        let files = json!({ "waiting": 3, "running": 2, "failed": 1 });
+        assert_eq!(parsed.get("lanes"), Some(&json!({ "acts": none, "messages": none, "files": files })));
+    }
+
+    #[test]
+    fn an_item_says_what_is_held_of_it() {
+        let here = ConversationItem { content: Content::Downloaded, ..file(1) };
+        let parsed: Value = serde_json::from_str(&conversation(&source(1, "candid marmot"), &[here])).unwrap();
+        let expected = json!({ "state": "downloaded", "reason": null });
+        assert_eq!(parsed.pointer("/items/0/content"), Some(&expected));
+    }
 }

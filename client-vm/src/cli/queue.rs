@@ -1,9 +1,10 @@
-//! The commands about what waits: to list it, and to deal with it.
+//! The commands about what waits: to list it, to deal with it, to pause it.
 
 use control::client::{Client, ClientError};
-use control::{ActId, ActState, Deal, FailureKind, QueueEntry, Reply, Request};
+use control::{ActId, ActState, Deal, FailureKind, PauseReason, QueueEntry, Reply, Request};
 
 use super::args::{Acts, Args};
+use super::download::gathered;
 use super::exit::CliError;
 use super::{ask, json, print, text};
 
@@ -11,8 +12,32 @@ use super::{ask, json, print, text};
 const LOOKS: usize = 5;
 
 pub(super) async fn list(args: &Args, client: &mut Client) -> Result<(), CliError> {
-    let queue = load(client).await?;
-    print(args, || json::queue(&queue), || text::queue(&queue)).await
+    let acts = load(client).await?;
+    let downloads = gathered(ask(client, Request::Downloads).await?);
+    let reasons = reasons(client).await?;
+    print(args, || json::queue(&reasons, &acts, &downloads), || text::queue(&reasons, &acts, &downloads)).await
+}
+
+pub(super) async fn pause(args: &Args, client: &mut Client) -> Result<(), CliError> {
+    ask(client, Request::Pause).await?;
+    print(args, json::done, text::paused_by_user).await
+}
+
+/// Lets the queue go on, and says what else holds it up.
+pub(super) async fn resume(args: &Args, client: &mut Client) -> Result<(), CliError> {
+    ask(client, Request::Resume).await?;
+    let reasons = reasons(client).await?;
+    print(args, || json::paused(&reasons), || text::resumed(&reasons)).await
+}
+
+/// Why nothing is sent or fetched at present.
+async fn reasons(client: &mut Client) -> Result<Vec<PauseReason>, CliError> {
+    let mut reasons = Vec::new();
+    for reply in ask(client, Request::Status).await? {
+        let Reply::Status(status) = reply else { continue };
+        reasons.extend(status.queue.paused);
+    }
+    Ok(reasons)
 }
 
 /// Deals with the acts that were named, or with all that are in a state for it.

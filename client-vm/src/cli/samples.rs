@@ -1,10 +1,11 @@
 //! What the tests of the command line show and act on.
 
 use control::{
-    ActId, ActKind, ActState, ConversationItem, Deletion, ItemKind, QueueEntry, Seen, SourceCounts, SourceRow, Taken,
+    ActId, ActKind, ActState, Content, ConversationItem, Deletion, DownloadEntry, DownloadLane, DownloadState,
+    ItemKind, ProxyStatus, QueueEntry, QueueStatus, Seen, Session, SourceCounts, SourceRow, Status, Taken, Totals,
 };
 use protocol::SubmissionKind;
-use protocol::value::{Designation, Filename, OrderNumber, Size, SourceId, Timestamp};
+use protocol::value::{Designation, Filename, ItemId, OrderNumber, Size, SoftwareVersion, SourceId, Timestamp};
 
 pub(super) fn source_id(number: u32) -> SourceId {
     format!("3f2a6f8e-0000-4000-8000-{number:012}").parse().unwrap()
@@ -22,7 +23,16 @@ pub(super) fn source(number: u32, designation: &str) -> SourceRow {
     }
 }
 
-/// A file that nobody has seen.
+pub(super) fn at(seconds: u64) -> Timestamp {
+    Timestamp::try_new(seconds * 1_000_000).unwrap()
+}
+
+/// The id of a file.
+pub(super) fn item(number: u32) -> ItemId {
+    super::act::item_id(&file(number))
+}
+
+/// A file that nobody has seen or fetched.
 pub(super) fn file(number: u32) -> ConversationItem {
     ConversationItem {
         kind: ItemKind::Submission {
@@ -34,6 +44,7 @@ pub(super) fn file(number: u32) -> ConversationItem {
         size: Size::try_new(612).unwrap(),
         seen: Seen::Unread,
         deletion: Deletion::None,
+        content: Content::Absent,
     }
 }
 
@@ -57,5 +68,34 @@ pub(super) fn entry(act: u64) -> QueueEntry {
         attempts: 0,
         next_try: None,
         reason: None,
+    }
+}
+
+/// The download of a file of the candid marmot's.
+pub(super) fn download(number: u32, state: DownloadState) -> DownloadEntry {
+    DownloadEntry {
+        lane: DownloadLane::Files,
+        source: source_id(1),
+        designation: Designation::try_new("candid marmot").unwrap(),
+        item: item(number),
+        size: Size::try_new(25_000_000).unwrap(),
+        state,
+    }
+}
+
+/// A daemon that was just started for the first time.
+pub(super) fn status() -> Status {
+    Status {
+        version: SoftwareVersion::try_new("0.1.0").unwrap(),
+        started: at(0),
+        session: Session::SignedOut,
+        running_sync: None,
+        last_sync: None,
+        last_success: None,
+        next_sync: None,
+        stale: false,
+        queue: QueueStatus::default(),
+        proxy: ProxyStatus::NotConnected,
+        totals: Totals::default(),
     }
 }

@@ -2,21 +2,25 @@
 //! [`sanitized_within`].
 
 mod act;
+mod amount;
+mod download;
 mod queue;
+mod status;
 
 use control::{
-    ConversationItem, Deletion, Event, ItemKind, ProxyStatus, Seen, Session, SessionEnd, SourceRow, Status,
-    SyncOutcome, SyncReport,
+    ConversationItem, Deletion, Event, ItemKind, Seen, Session, SessionEnd, SourceRow, Status, SyncOutcome, SyncReport,
 };
+use protocol::SubmissionKind;
 use protocol::value::Timestamp;
-use protocol::{ServerContact, SubmissionKind};
 use unicode_width::UnicodeWidthStr as _;
 
 pub(super) use act::{
     acted_on_items, acted_on_sources, ask_about_conversation, ask_about_items, ask_about_sources, nothing_to_delete,
     nothing_unread,
 };
-pub(super) use queue::{dealt, queue};
+pub(super) use download::{Progress, all_are_there, paused, postponed_download, progress, stopped, wanted};
+pub(super) use queue::{dealt, paused_by_user, queue, resumed};
+pub(super) use status::status;
 
 use super::json::time;
 use super::safe_text::{sanitized, sanitized_within};
@@ -37,34 +41,6 @@ pub(super) fn signed_in(session: &Session) -> String {
 
 pub(super) fn refreshed(report: &SyncReport) -> String {
     format!("{}.\n", capitalized(&outcome(report)))
-}
-
-pub(super) fn status(status: &Status) -> String {
-    let mut text = signed_in(&status.session);
-    let mut line = |label: &str, value: &str| text.push_str(&format!("{label:<12} {value}\n"));
-    if let Some(running) = &status.running_sync {
-        line("syncing", &format!("since {}", short_time(running.started)));
-    }
-    match &status.last_sync {
-        Some(last) => line("last sync", &format!("{}, {}", short_time(last.ended), outcome(last))),
-        None => line("last sync", "never"),
-    }
-    if let Some(success) = status.last_success
-        && status.last_sync.as_ref().is_some_and(|last| last.ended != success)
-    {
-        line("last success", &short_time(success));
-    }
-    let totals = &status.totals;
-    line("held", &format!("{} sources, {} items, {} unread", totals.sources, totals.items, totals.unread));
-    if let Some(since) = totals.unreadable.since {
-        let count = totals.unreadable.count;
-        line("unreadable", &format!("{count} records, since {}", short_time(since)));
-    }
-    if let Some(counts) = queue::counts(&totals.queue) {
-        line("queue", &counts);
-    }
-    line("proxy", &proxy(&status.proxy));
-    text
 }
 
 pub(super) fn watching(status: &Status) -> String {
@@ -109,7 +85,7 @@ pub(super) fn conversation(source: &SourceRow, items: &[ConversationItem]) -> St
         text.push_str("Nothing in this conversation.\n");
         return text;
     }
-    let mut rows = vec![["", "NUMBER", "KIND", "BYTES", "FROM", "ID", "NAME"].map(str::to_owned)];
+    let mut rows = vec![["", "NUMBER", "KIND", "BYTES", "CONTENT", "FROM", "ID", "NAME"].map(str::to_owned)];
     for item in items {
         let from = match &item.kind {
             ItemKind::Submission { .. } => "source".to_owned(),
@@ -126,6 +102,7 @@ pub(super) fn conversation(source: &SourceRow, items: &[ConversationItem]) -> St
             item.order.get().to_string(),
             kind_word(&item.kind).to_owned(),
             item.size.get().to_string(),
+            download::content(&item.content),
             from,
             item_short_id(item),
             item.filename.as_ref().map(|name| sanitized(name.as_str())).unwrap_or_default(),
@@ -149,6 +126,14 @@ pub(super) fn event(event: &Event) -> String {
         Event::SyncStarted(start) => format!("{}  sync started.\n", short_time(start.started)),
         Event::SyncEnded(report) => format!("{}  {}.\n", short_time(report.ended), outcome(report)),
         Event::SourcesChanged(ids) => format!("{} sources have changed.\n", ids.len()),
+        Event::Download(change) => download::change(change),
+        Event::Paused(reason) => format!("The queue waits: {}.\n", download::reason(reason)),
+        Event::Resumed => "The queue goes on.\n".to_owned(),
+        Event::SyncStale { last_success: Some(at) } => {
+            format!("What is shown is old: the last sync that succeeded ended {}.\n", short_time(*at))
+        }
+        Event::SyncStale { last_success: None } => "What is shown is old: no sync has succeeded yet.\n".to_owned(),
+        Event::SyncFresh => "What is shown is fresh again.\n".to_owned(),
         Event::Act(change) => queue::change(change),
         Event::Missed(count) => format!("{count} events were missed.\n"),
     }
@@ -173,24 +158,6 @@ fn outcome(report: &SyncReport) -> String {
         text.push_str(&format!("; {} not shown, since their sources are not listed", counts.not_shown));
     }
     text
-}
-
-fn proxy(proxy: &ProxyStatus) -> String {
-    match proxy {
-        ProxyStatus::NotConnected => "not connected".to_owned(),
-        ProxyStatus::Failed { message } => format!("does not answer: {}", sanitized(message)),
-        ProxyStatus::Connected { software, health } => {
-            let way = if health.tor { "through Tor" } else { "WITHOUT Tor" };
-            let contact = match health.contact {
-                ServerContact::NoneYet => "has not asked the server yet".to_owned(),
-                ServerContact::Answered { ago_ms } => format!("the server answered {} s ago", ago_ms / 1000),
-                ServerContact::Failed { kind, stage, ago_ms } => {
-                    format!("{} at {}, {} s ago", kind.describe(), stage.name(), ago_ms / 1000)
-                }
-            };
-            format!("version {}, {way}; {contact}", software.as_str())
-        }
-    }
 }
 
 /// The beginning of an id.
@@ -293,8 +260,14 @@ mod tests {
         item.deletion = Deletion::Pending;
         let shown = conversation(&gone, &[item, file(2)]);
         assert!(shown.starts_with("candid marmot (being deleted)\n"), "{shown}");
-        assert!(shown.contains("being deleted       1  file    612  source  9b040001  1-leak.gz.gpg\n"), "{shown}");
-        assert!(shown.contains("new                 2  file    612  source  9b040002  2-leak.gz.gpg\n"), "{shown}");
+        assert!(
+            shown.contains("being deleted       1  file    612  not here  source  9b040001  1-leak.gz.gpg\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("new                 2  file    612  not here  source  9b040002  2-leak.gz.gpg\n"),
+            "{shown}"
+        );
     }
 
     #[test]

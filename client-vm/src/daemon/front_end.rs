@@ -156,6 +156,22 @@ impl FrontEnd {
                 Ok(())
             }
             Request::Deal { deal, acts } => self.engine.deal(deal, acts).await,
+            Request::Download { items } => {
+                let wanted = self.engine.download(items).await?;
+                self.item(id, Reply::Wanted(wanted)).await
+            }
+            Request::StopDownload { items } => {
+                let wanted = self.engine.stop_download(items).await?;
+                self.item(id, Reply::Wanted(wanted)).await
+            }
+            Request::Downloads => {
+                for some in self.engine.downloads().await?.chunks(MAX_ROWS) {
+                    self.item(id, Reply::Downloads(some.to_vec())).await?;
+                }
+                Ok(())
+            }
+            Request::Pause => self.engine.pause().await,
+            Request::Resume => self.engine.resume().await,
         }
     }
 

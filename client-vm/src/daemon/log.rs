@@ -11,7 +11,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
-use super::private;
+use crate::private;
 
 /// The environment variable that sets the level, such as `debug`.
 const LEVEL: &str = "SPLITDROP_LOG";

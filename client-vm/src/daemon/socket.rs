@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{DaemonError, private};
+use super::DaemonError;
+use crate::private;
 
 /// The bound socket's name. Dropped, it removes the name, unless that has become somebody else's.
 #[derive(Debug)]

@@ -30,7 +30,9 @@ use crate::failure::{self, failure};
 use crate::proxy::{Patience, ProxyError};
 use crate::settings::ActSettings;
 use crate::store::StoreError;
-use crate::store::outbox::{self, Batch, DealError, EnqueueError, Outcome, Row, Settled, SnapshotEffects, Unsent};
+use crate::store::outbox::{
+    self, Batch, DealError, EnqueueError, Outcome, Row, Settled, SnapshotEffects, Unsent, Waits,
+};
 
 /// How many qrexec calls may be open for acts.
 pub(super) const MAX_CALLS: usize = 2;
@@ -51,16 +53,10 @@ pub(super) struct Acting {
     calls: Calls,
     running: HashMap<Id, Running>,
     opening: HashMap<Id, (CallKey, AbortHandle)>,
-    pause: Option<Pause>,
+    /// The store has failed: it is left alone until then.
+    rest: Option<Instant>,
     /// When something is due, or a call has been idle for long enough.
     pub(super) wake: Option<Instant>,
-}
-
-/// Nothing is sent: there is no way to the server.
-#[derive(Debug, Clone, Copy)]
-struct Pause {
-    until: Instant,
-    failures: u32,
 }
 
 #[derive(Debug)]
@@ -82,7 +78,7 @@ impl Acting {
             calls: Calls::default(),
             running: HashMap::new(),
             opening: HashMap::new(),
-            pause: None,
+            rest: None,
             wake: None,
         }
     }
@@ -91,6 +87,16 @@ impl Acting {
     pub(super) fn next_snapshot(&mut self) -> u64 {
         self.snapshot += 1;
         self.snapshot
+    }
+
+    /// How long to wait between attempts.
+    pub(super) fn waits(&self) -> Waits {
+        self.settings.waits
+    }
+
+    /// How many rows are being sent.
+    pub(super) fn running(&self) -> usize {
+        self.running.values().map(|running| running.rows.len()).sum()
     }
 
     /// After how long a deletion that was confirmed and not made is told.
@@ -129,7 +135,7 @@ impl Engine {
             self.sources_changed(enqueued.sources.iter().map(|(source, _)| *source));
         }
         answer.give(Ok(enqueued.taken));
-        self.send_acts().await;
+        self.work().await;
     }
 
     pub(super) async fn deal(&mut self, deal: Deal, acts: Vec<ActId>, answer: Answer<()>) {
@@ -151,11 +157,11 @@ impl Engine {
         }
         answer.give(Ok(()));
         match deal {
-            Deal::Retry => self.acting.pause = None,
+            Deal::Retry => self.lift_network_pause(),
             Deal::Restore => self.ask_sync(None),
             Deal::Cancel | Deal::Dismiss => {}
         }
-        self.send_acts().await;
+        self.work().await;
     }
 
     pub(super) fn queue(&mut self, answer: Answer<Vec<QueueEntry>>) {
@@ -181,14 +187,17 @@ impl Engine {
     /// Starts whatever of the acts is due and has room.
     pub(super) async fn send_acts(&mut self) {
         self.acting.wake = None;
-        let Some(journalist) = self.session.journalist() else { return };
-        let started = Instant::now();
-        if let Some(pause) = self.acting.pause
-            && pause.until > started
-        {
-            self.acting.wake = Some(pause.until);
+        if let Err(until) = self.may_go_on() {
+            self.acting.wake = until;
             return;
         }
+        let Some(journalist) = self.session.journalist() else { return };
+        let started = Instant::now();
+        if let Some(rest) = self.acting.rest.filter(|rest| *rest > started) {
+            self.acting.wake = Some(rest);
+            return;
+        }
+        self.acting.rest = None;
         let now = self.clock.now();
         let busy: HashSet<_> = self.acting.running.values().map(|running| running.source).collect();
         let open = self.acting.calls.open_acts();
@@ -292,7 +301,7 @@ impl Engine {
         let told = failure::of_proxy(error);
         tracing::warn!(kind = ?told.kind, scope = key.scope().name(), "a call for acts could not be opened");
         if !matches!(error, ProxyError::Open(OpenError::Refused { .. })) {
-            self.pause_acts();
+            self.pause_network(&told);
             return;
         }
         let Some(journalist) = self.session.journalist() else { return };
@@ -354,14 +363,15 @@ impl Engine {
             Ok(performed) => self.settle_act(&running, performed).await,
             Err(error) => self.store_fault(&error),
         }
-        self.send_acts().await;
+        self.work().await;
     }
 
     /// The task of an attempt panicked: nobody knows what became of its rows.
     pub(super) async fn act_panicked(&mut self, task: Id) -> bool {
         if let Some((key, _)) = self.acting.opening.remove(&task) {
             self.acting.calls.not_opened(key);
-            self.pause_acts();
+            self.acting.rest = Some(Instant::now() + AFTER_STORE_FAULT);
+            self.send_acts().await;
             return true;
         }
         let Some(running) = self.acting.running.get(&task) else { return false };
@@ -375,8 +385,12 @@ impl Engine {
     async fn settle_act(&mut self, running: &Running, performed: Performed) {
         let Performed { rows, way } = performed;
         if rows.iter().any(|(_, outcome)| *outcome == Outcome::Done) {
-            self.acting.pause = None;
+            self.lift_network_pause();
         }
+        let barred = rows.iter().find_map(|(_, outcome)| match outcome {
+            Outcome::NoEffect { reason } => Some(failure(FailureKind::Unreachable, reason.clone())),
+            Outcome::Done | Outcome::Unknown { .. } | Outcome::Refused { .. } => None,
+        });
         let (now, snapshot, waits) = (self.clock.now(), self.acting.snapshot, self.acting.settings.waits);
         let (act, used_up) = (running.act, way == Way::UsedUp);
         let jitter = fastrand::f64();
@@ -406,7 +420,11 @@ impl Engine {
         match way {
             Way::Open => {}
             Way::UsedUp | Way::Lost => self.drop_call(running.call),
-            Way::Barred => self.pause_acts(),
+            Way::Barred => {
+                if let Some(told) = barred {
+                    self.pause_network(&told);
+                }
+            }
             Way::SessionOver => {
                 self.session = SessionState::Out;
                 self.leave(SessionEnd::Expired);
@@ -439,6 +457,9 @@ impl Engine {
         }
         if steps.iter().any(|(step, _)| matches!(step, ActStep::Confirmed | ActStep::Refused(_))) {
             self.sources_changed([running.source]);
+            // A deletion that was refused lets downloads go on; one that was confirmed leaves something to remove.
+            self.downloading.look_again();
+            self.sweep();
         }
         for (step, objects) in steps {
             self.tell(ActChange { act: running.act, kind: running.kind, source: running.source, objects, step });
@@ -446,14 +467,11 @@ impl Engine {
     }
 
     /// A snapshot was applied.
-    pub(super) async fn acts_after_snapshot(&mut self, effects: SnapshotEffects) {
+    pub(super) fn acts_after_snapshot(&mut self, effects: SnapshotEffects) {
         for change in effects.not_deleted {
             tracing::warn!(act = change.act.0, "the server lists what it said it had deleted");
             self.tell(change);
         }
-        // There is a way to the server.
-        self.acting.pause = None;
-        self.send_acts().await;
     }
 
     /// The session is over: nothing more is sent.
@@ -467,19 +485,12 @@ impl Engine {
         for call in self.acting.calls.drain() {
             self.close_call(call);
         }
-        self.acting.pause = None;
         self.acting.wake = None;
-    }
-
-    fn pause_acts(&mut self) {
-        let failures = self.acting.pause.map_or(0, |pause| pause.failures).saturating_add(1);
-        let wait = self.acting.settings.waits.after(failures, fastrand::f64());
-        self.acting.pause = Some(Pause { until: Instant::now() + wait, failures });
     }
 
     fn store_fault(&mut self, error: &StoreError) {
         tracing::error!(error = failure::chain(error), "could not store what becomes of an act");
-        self.pause_acts();
+        self.acting.rest = Some(Instant::now() + AFTER_STORE_FAULT);
     }
 
     fn drop_call(&mut self, call: CallNumber) {

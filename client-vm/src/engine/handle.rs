@@ -1,7 +1,10 @@
 //! How the rest of the daemon talks to the engine.
 
-use control::{Act, ActId, Deal, Event, Failure, FailureKind, QueueEntry, Session, Status, SyncReport, Taken};
-use protocol::value::{OneTimeCode, Passphrase, Username};
+use control::{
+    Act, ActId, Deal, DownloadEntry, Event, Failure, FailureKind, QueueEntry, Session, Status, SyncReport, Taken,
+    Wanted,
+};
+use protocol::value::{ItemId, OneTimeCode, Passphrase, Username};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::failure::failure;
@@ -31,6 +34,11 @@ pub(super) enum Command {
     Act { act: Act, answer: Answer<Taken> },
     Deal { deal: Deal, acts: Vec<ActId>, answer: Answer<()> },
     Queue(Answer<Vec<QueueEntry>>),
+    Download { items: Vec<ItemId>, answer: Answer<Wanted> },
+    StopDownload { items: Vec<ItemId>, answer: Answer<Wanted> },
+    Downloads(Answer<Vec<DownloadEntry>>),
+    Pause(Answer<()>),
+    Resume(Answer<()>),
 }
 
 /// A handle to the engine. Clones reach the same one.
@@ -105,6 +113,46 @@ impl EngineHandle {
     /// [`Failure`].
     pub async fn queue(&self) -> Result<Vec<QueueEntry>, Failure> {
         self.ask(Command::Queue).await
+    }
+
+    /// Fetches files, or again what has failed; all files where none are named.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn download(&self, items: Vec<ItemId>) -> Result<Wanted, Failure> {
+        self.ask(|answer| Command::Download { items, answer }).await
+    }
+
+    /// Does not fetch files after all; all where none are named.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn stop_download(&self, items: Vec<ItemId>) -> Result<Wanted, Failure> {
+        self.ask(|answer| Command::StopDownload { items, answer }).await
+    }
+
+    /// The downloads that wait, run or have failed, in the order in which they come.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn downloads(&self) -> Result<Vec<DownloadEntry>, Failure> {
+        self.ask(Command::Downloads).await
+    }
+
+    /// Pauses the queue.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn pause(&self) -> Result<(), Failure> {
+        self.ask(Command::Pause).await
+    }
+
+    /// Lets the queue go on.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn resume(&self) -> Result<(), Failure> {
+        self.ask(Command::Resume).await
     }
 
     /// The events from now on, until the engine has ended.

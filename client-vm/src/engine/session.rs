@@ -167,8 +167,9 @@ impl Engine {
         self.session = SessionState::In(Box::new(session));
         self.emit(Event::SessionStarted(shown.clone()));
         answer.give(Ok(shown));
+        self.schedule.begin();
         self.ask_sync(None);
-        self.send_acts().await;
+        self.work().await;
     }
 
     /// Ends the session here: sync and acts stop, the calls close, front ends are told. The token is the caller's to drop.
@@ -180,6 +181,8 @@ impl Engine {
         };
         self.stop_syncing(told);
         self.stop_acting();
+        self.end_downloads();
+        self.forget_network_pause();
         self.emit(Event::SessionEnded(why));
     }
 

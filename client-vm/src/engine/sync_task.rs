@@ -73,6 +73,28 @@ impl SyncStop {
         }
     }
 
+    /// Whether the server was there all the same, or was not asked.
+    pub(super) fn reached_the_server(&self) -> bool {
+        match self {
+            Self::Failed(SyncFailure::Call { failure, .. }) => match failure.kind() {
+                ErrorKind::Unreachable | ErrorKind::Timeout => false,
+                ErrorKind::BadResponse
+                | ErrorKind::Cancelled
+                | ErrorKind::Unauthorized
+                | ErrorKind::NotFound
+                | ErrorKind::Conflict
+                | ErrorKind::Refused
+                | ErrorKind::RateLimited
+                | ErrorKind::Server
+                | ErrorKind::OutOfScope
+                | ErrorKind::TooLarge
+                | ErrorKind::Internal => true,
+            },
+            Self::Failed(SyncFailure::Snapshot(_) | SyncFailure::Store(_)) => true,
+            Self::Failed(SyncFailure::Cancelled) | Self::Open(_) | Self::Panicked => false,
+        }
+    }
+
     /// What to say; `None` when the sync was cancelled.
     pub(super) fn failure(&self) -> Option<Failure> {
         match self {

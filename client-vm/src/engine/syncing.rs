@@ -1,11 +1,13 @@
 //! When to sync, and what becomes of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::{Event, Failure, SessionEnd, SyncOutcome, SyncReport, SyncStart};
 use protocol::value::Timestamp;
 use qubes_rpc::qrexec::QrexecCall;
 use tokio::task::Id;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Answer;
@@ -13,8 +15,61 @@ use super::session::SessionState;
 use super::sync_task::{Opened, SyncEnded, SyncStop, SyncTask};
 use super::{Ended, Engine, given_up};
 use crate::failure;
+use crate::settings::SyncSettings;
 use crate::store::mirror;
 use crate::sync::{SnapshotNumber, Synced};
+
+/// When syncs start by themselves, and whether what is shown is old.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    settings: SyncSettings,
+    /// When the next one starts.
+    pub(super) next: Option<Instant>,
+    /// How many have failed in a row.
+    failures: u32,
+    /// Whether it was told that what is shown is old.
+    pub(super) stale: bool,
+    /// When that is so, if no sync succeeds until then.
+    pub(super) stale_at: Option<Instant>,
+}
+
+/// After how many failures in a row what is shown counts as old.
+const STALE_FAILURES: u32 = 3;
+/// How many times as long as it took nothing is asked after a sync: the link and the server are shared.
+const REST: u32 = 4;
+
+impl Schedule {
+    pub(super) fn new(settings: SyncSettings) -> Self {
+        Self { settings, next: None, failures: 0, stale: false, stale_at: None }
+    }
+
+    /// A session begins.
+    pub(super) fn begin(&mut self) {
+        self.failures = 0;
+        self.stale_at = Some(Instant::now() + self.settings.stale);
+    }
+
+    /// The session is over.
+    fn end(&mut self) {
+        self.next = None;
+        self.stale_at = None;
+        self.stale = false;
+    }
+
+    /// A sync has succeeded.
+    fn succeeded(&mut self, took: Duration) {
+        let now = Instant::now();
+        self.failures = 0;
+        self.next = Some(now + self.settings.interval.max(took.saturating_mul(REST)));
+        self.stale_at = Some(now + self.settings.stale);
+    }
+
+    /// A sync has failed.
+    fn failed(&mut self, jitter: f64) {
+        self.failures = self.failures.saturating_add(1);
+        self.next = Some(Instant::now() + self.settings.waits.after(self.failures, jitter));
+    }
+}
 
 /// A sync that somebody asked for, and who waits for its end.
 #[derive(Debug)]
@@ -26,6 +81,7 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) struct RunningSync {
     pub(super) start: SyncStart,
+    begun: Instant,
     waiting: Vec<Answer<SyncReport>>,
     cancel: CancellationToken,
     task: Id,
@@ -55,6 +111,7 @@ impl Engine {
             return;
         };
         let start = SyncStart { asked: asked.at, started: self.clock.now() };
+        self.schedule.next = None;
         let cancel = CancellationToken::new();
         let task = SyncTask {
             proxy: self.proxy.clone(),
@@ -70,7 +127,8 @@ impl Engine {
         };
         let waiting = self.waiting_event();
         let task = self.tasks.spawn(async move { Ended::Sync(Box::new(task.run(waiting).await)) });
-        self.running = Some(RunningSync { start, waiting: asked.waiting, cancel, task: task.id() });
+        self.running =
+            Some(RunningSync { start, begun: Instant::now(), waiting: asked.waiting, cancel, task: task.id() });
         self.emit(Event::SyncStarted(start));
     }
 
@@ -83,6 +141,7 @@ impl Engine {
             give_all(again.waiting, &Err(told));
         }
         self.not_opened = None;
+        self.schedule.end();
         self.close_metadata();
     }
 
@@ -117,6 +176,7 @@ impl Engine {
         // the present one.
         let expired =
             !running.cancel.is_cancelled() && ended.result.as_ref().err().is_some_and(SyncStop::is_unauthorized);
+        let reached = ended.result.as_ref().map_or_else(SyncStop::reached_the_server, |_| true);
         let mut after = None;
         let report = match ended.result {
             Ok(Synced { report, changed_sources, effects }) => {
@@ -135,12 +195,50 @@ impl Engine {
             self.session = SessionState::Out;
             self.leave(SessionEnd::Expired);
         }
+        if !running.cancel.is_cancelled() && matches!(self.session, SessionState::In(_)) {
+            self.schedule_next(after.is_some(), running.begun.elapsed());
+        }
         if let Some(again) = self.again.take() {
             self.start_sync(again);
         }
-        if let Some(effects) = after {
-            self.acts_after_snapshot(effects).await;
+        if reached {
+            self.lift_network_pause();
         }
+        if let Some(effects) = after {
+            self.acts_after_snapshot(effects);
+            self.sweep();
+        }
+        self.work().await;
+    }
+
+    fn schedule_next(&mut self, succeeded: bool, took: Duration) {
+        if succeeded {
+            self.schedule.succeeded(took);
+            if std::mem::take(&mut self.schedule.stale) {
+                self.emit(Event::SyncFresh);
+            }
+        } else {
+            self.schedule.failed(fastrand::f64());
+            if self.schedule.failures >= STALE_FAILURES {
+                self.grow_stale();
+            }
+        }
+    }
+
+    /// What is shown is old: that is told once.
+    pub(super) fn grow_stale(&mut self) {
+        self.schedule.stale_at = None;
+        if !std::mem::replace(&mut self.schedule.stale, true) {
+            tracing::warn!("what is shown is old");
+            self.emit(Event::SyncStale { last_success: self.history.last_success });
+        }
+    }
+
+    /// When the next sync starts by itself.
+    pub(super) fn next_sync(&self) -> Option<Timestamp> {
+        let wait = self.schedule.next?.saturating_duration_since(Instant::now());
+        let at = self.clock.now().get().saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
+        Some(Timestamp::try_new(at).unwrap_or(Timestamp::MAX))
     }
 
     async fn report_stop(&mut self, running: &RunningSync, stop: SyncStop) -> SyncReport {
@@ -192,7 +290,10 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::download::Desk;
+    use crate::engine::EngineParts;
     use crate::engine::session::OpenSession;
+    use crate::files::Files;
     use crate::proxy::Proxy;
     use crate::settings::ActSettings;
     use crate::store::Store;
@@ -206,8 +307,16 @@ mod tests {
         let version = SoftwareVersion::try_new("0.0.0-test").unwrap();
         let qrexec = Qrexec { program: directory.path().join("no-program") };
         let proxy = Proxy::new(qrexec, "sd-proxy".parse().unwrap(), version.clone());
-        let (mut engine, handle) =
-            Engine::new(proxy, store, Clock::System, ActSettings::default(), version).await.unwrap();
+        let files = Files::open(directory.path()).unwrap();
+        let parts = EngineParts {
+            proxy,
+            desk: Desk { store, files, files_without_etag: false },
+            clock: Clock::System,
+            software: version,
+            sync: SyncSettings::default(),
+            acts: ActSettings::default(),
+        };
+        let (mut engine, handle) = Engine::new(parts).await.unwrap();
         let mut events = handle.subscribe().unwrap();
         for old in [true, false] {
             engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));
@@ -217,7 +326,7 @@ mod tests {
             }
             let task = engine.tasks.spawn(async { Ended::Done }).id();
             let start = SyncStart { asked: Timestamp::MAX, started: Timestamp::MAX };
-            engine.running = Some(RunningSync { start, waiting: Vec::new(), cancel, task });
+            engine.running = Some(RunningSync { start, begun: Instant::now(), waiting: Vec::new(), cancel, task });
             let refused = CallError::new(ErrorKind::Unauthorized, Stage::FirstByte, Retry::WhenUserActs);
             let failure = SyncFailure::Call { call: "get_users", failure: CallFailure::Failed(refused) };
             engine.sync_ended(SyncEnded { call: None, result: Err(SyncStop::Failed(failure)) }).await;

@@ -12,8 +12,11 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, TransactionBehavior};
 
 /// The steps. A step that was released is never changed: its number is the database's `user_version` after it.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../../migrations/0001_mirror.sql"), include_str!("../../migrations/0002_outbox.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_mirror.sql"),
+    include_str!("../../migrations/0002_outbox.sql"),
+    include_str!("../../migrations/0003_downloads.sql"),
+];
 
 /// A database could not be brought to this program's version.
 #[derive(Debug, thiserror::Error)]

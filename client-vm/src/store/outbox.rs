@@ -123,7 +123,7 @@ impl ItemName {
     }
 
     /// Its kind as columns hold it.
-    fn kind(self) -> &'static str {
+    pub(in crate::store) fn kind(self) -> &'static str {
         match self {
             Self::Message(_) => "message",
             Self::File(_) => "file",
@@ -132,14 +132,14 @@ impl ItemName {
     }
 
     /// The mirror's table of its kind.
-    fn table(self) -> &'static str {
+    pub(in crate::store) fn table(self) -> &'static str {
         match self {
             Self::Message(_) | Self::File(_) => "submission",
             Self::Reply(_) => "reply",
         }
     }
 
-    fn parse(kind: &str, id: &str) -> Result<Self, ValueError> {
+    pub(in crate::store) fn parse(kind: &str, id: &str) -> Result<Self, ValueError> {
         match kind {
             "message" => Ok(Self::submission(id.parse()?, SubmissionKind::Message)),
             "file" => Ok(Self::submission(id.parse()?, SubmissionKind::File)),

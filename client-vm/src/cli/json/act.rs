@@ -20,10 +20,6 @@ pub(in crate::cli) fn dealt(deal: Deal, acts: &[ActId]) -> String {
     object(json!({ "deal": deal_name(deal), "acts": acts }))
 }
 
-pub(in crate::cli) fn queue(queue: &[QueueEntry]) -> String {
-    object(json!({ "queue": queue.iter().map(entry).collect::<Vec<_>>() }))
-}
-
 pub(super) fn counts(counts: QueueCounts) -> Value {
     json!({
         "waiting": counts.waiting,
@@ -60,7 +56,7 @@ pub(super) fn change(change: &ActChange) -> Value {
     event
 }
 
-fn entry(entry: &QueueEntry) -> Value {
+pub(super) fn entry(entry: &QueueEntry) -> Value {
     json!({
         "act": entry.act.0,
         "kind": kind(entry.kind),
@@ -111,6 +107,7 @@ mod tests {
     use protocol::value::Timestamp;
 
     use super::super::super::samples::{self, source_id, taken};
+    use super::super::queue;
     use super::*;
 
     #[test]
@@ -125,10 +122,10 @@ mod tests {
 
     #[test]
     fn an_entry_has_all_fields_whatever_is_known() {
-        let parsed: Value = serde_json::from_str(&queue(&[samples::entry(3)])).unwrap();
+        let parsed: Value = serde_json::from_str(&queue(&[], &[samples::entry(3)], &[])).unwrap();
         assert_eq!(
             parsed,
-            json!({ "format": 1, "queue": [{
+            json!({ "format": 1, "paused": [], "downloads": [], "queue": [{
                 "act": 3,
                 "kind": "star",
                 "source": "3f2a6f8e-0000-4000-8000-000000000001",

@@ -1,16 +1,45 @@
 //! The queue in words.
 
-use control::{ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueCounts, QueueEntry};
+use control::{
+    ActChange, ActId, ActKind, ActState, ActStep, Deal, DownloadEntry, PauseReason, QueueCounts, QueueEntry,
+};
 use protocol::value::Timestamp;
 
 use super::super::safe_text::{sanitized, sanitized_within};
+use super::download::{downloads, paused};
 use super::{NAME_COLUMNS, counted, short_id, short_time, table};
 
-/// What waits, is being sent or was refused, and what can be done where only a person can go on.
-pub(in crate::cli) fn queue(queue: &[QueueEntry]) -> String {
-    if queue.is_empty() {
-        return "Nothing waits.\n".to_owned();
+/// Why nothing goes on, if that is so; the acts and then the downloads that wait, are under way, or were refused or have
+/// failed.
+pub(in crate::cli) fn queue(reasons: &[PauseReason], acts: &[QueueEntry], entries: &[DownloadEntry]) -> String {
+    let mut parts: Vec<_> = paused(reasons).map(|why| format!("{why}.\n")).into_iter().collect();
+    if acts.is_empty() && entries.is_empty() {
+        parts.push("Nothing waits.\n".to_owned());
     }
+    if !acts.is_empty() {
+        parts.push(table_of_acts(acts));
+    }
+    if !entries.is_empty() {
+        parts.push(downloads(entries));
+    }
+    parts.join("\n")
+}
+
+/// The user has paused the queue.
+pub(in crate::cli) fn paused_by_user() -> String {
+    "Paused: nothing is sent or fetched until `splitdrop resume`.\n".to_owned()
+}
+
+/// The user has let the queue go on. There may be other reasons why it does not.
+pub(in crate::cli) fn resumed(reasons: &[PauseReason]) -> String {
+    match paused(reasons) {
+        Some(why) => format!("No longer paused by you. {why}.\n"),
+        None => "The queue goes on.\n".to_owned(),
+    }
+}
+
+/// What waits, is being sent or was refused, and what can be done where only a person can go on.
+fn table_of_acts(queue: &[QueueEntry]) -> String {
     let mut rows =
         vec![["ACT", "WHAT", "SOURCE", "ITEMS", "STATE", "ATTEMPTS", "NEXT TRY", "REASON"].map(str::to_owned)];
     for entry in queue {
@@ -71,11 +100,12 @@ pub(in crate::cli) fn dealt(deal: Deal, acts: &[ActId]) -> String {
     }
 }
 
-/// How much waits, in one line; none when nothing does.
-pub(super) fn counts(counts: &QueueCounts) -> Option<String> {
+/// How much waits, of which so many are being sent, in one line; none when nothing does.
+pub(super) fn counts(counts: &QueueCounts, running: u64) -> Option<String> {
     let QueueCounts { waiting, of_others, refused, not_deleted } = *counts;
     let parts = [
         (waiting, "waiting"),
+        (running, "being sent"),
         (of_others, "waiting of other journalists"),
         (refused, "refused"),
         (not_deleted, "not deleted by the server"),
@@ -111,7 +141,7 @@ pub(super) fn change(change: &ActChange) -> String {
     format!("Act {}, {about}: {step}.\n", act.0)
 }
 
-fn postponed(reason: &str, next_try: Option<Timestamp>) -> String {
+pub(super) fn postponed(reason: &str, next_try: Option<Timestamp>) -> String {
     let reason = sanitized(reason);
     match next_try {
         Some(at) => format!("not through, next try at {}: {reason}", short_time(at)),
@@ -161,16 +191,31 @@ mod tests {
     use control::{Failure, FailureKind};
     use protocol::value::{Designation, Username};
 
-    use super::super::super::samples::{entry, source_id};
+    use control::DownloadState;
+
+    use super::super::super::samples::{at, download, entry, source_id};
     use super::*;
 
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::try_new(seconds * 1_000_000).unwrap()
+    /// The queue of acts alone.
+    fn queue(acts: &[QueueEntry]) -> String {
+        super::queue(&[], acts, &[])
     }
 
     #[test]
     fn an_empty_queue_says_so() {
         assert_eq!(queue(&[]), "Nothing waits.\n");
+    }
+
+    #[test]
+    fn a_paused_queue_says_why_before_all_else() {
+        let text =
+            super::queue(&[PauseReason::User], &[entry(3)], &[download(1, DownloadState::Running { received: 0 })]);
+        let begins: Vec<_> = text.lines().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
+        assert_eq!(begins, ["Nothing", "", "ACT", "3", "", "FETCH", "file"], "{text}");
+        assert!(text.starts_with("Nothing is sent or fetched: paused by you: run `splitdrop resume`.\n\n"), "{text}");
+        assert!(super::queue(&[PauseReason::NoSession], &[], &[]).ends_with("\n\nNothing waits.\n"));
+        assert_eq!(resumed(&[]), "The queue goes on.\n");
+        assert!(resumed(&[PauseReason::NoSession]).contains("splitdrop login"));
     }
 
     #[test]
@@ -253,9 +298,9 @@ mod tests {
 
     #[test]
     fn only_what_is_there_is_counted() {
-        assert_eq!(counts(&QueueCounts::default()), None);
+        assert_eq!(counts(&QueueCounts::default(), 0), None);
         let some = QueueCounts { waiting: 2, of_others: 0, refused: 1, not_deleted: 0 };
-        assert_eq!(counts(&some).unwrap(), "2 waiting, 1 refused; `splitdrop queue` lists them");
+        assert_eq!(counts(&some, 1).unwrap(), "2 waiting, 1 being sent, 1 refused; `splitdrop queue` lists them");
     }
 
     #[test]

@@ -1,0 +1,128 @@
+//! How things are, in words.
+
+use control::{ProxyStatus, Status};
+use protocol::ServerContact;
+use protocol::value::Timestamp;
+
+use super::super::safe_text::sanitized;
+use super::amount::{ago, until};
+use super::{download, outcome, queue, short_time, signed_in};
+
+pub(in crate::cli) fn status(status: &Status, now: Timestamp) -> String {
+    let past = |then| format!("{} ({})", ago(then, now), short_time(then));
+    let mut text = signed_in(&status.session);
+    let mut line = |label: &str, value: &str| text.push_str(&format!("{label:<12} {value}\n"));
+    if let Some(running) = &status.running_sync {
+        line("syncing", &format!("since {}", short_time(running.started)));
+    }
+    match &status.last_sync {
+        Some(last) => line("last sync", &format!("{}, {}", past(last.ended), outcome(last))),
+        None => line("last sync", "never"),
+    }
+    if let Some(success) = status.last_success
+        && status.last_sync.as_ref().is_some_and(|last| last.ended != success)
+    {
+        line("last success", &past(success));
+    }
+    if let Some(next) = status.next_sync {
+        line("next sync", &format!("{} ({})", until(next, now), short_time(next)));
+    }
+    if status.stale {
+        line("stale", "what is shown is old: syncs have failed, or none has succeeded for long");
+    }
+    let totals = &status.totals;
+    line("held", &format!("{} sources, {} items, {} unread", totals.sources, totals.items, totals.unread));
+    if let Some(since) = totals.unreadable.since {
+        let count = totals.unreadable.count;
+        line("unreadable", &format!("{count} records, since {}", short_time(since)));
+    }
+    if let Some(counts) = queue::counts(&totals.queue, status.queue.acts.running) {
+        line("queue", &counts);
+    }
+    for (label, lane) in [("messages", status.queue.messages), ("files", status.queue.files)] {
+        if let Some(counts) = download::lane(lane, "being fetched", "failed") {
+            line(label, &counts);
+        }
+    }
+    for reason in &status.queue.paused {
+        line("paused", &download::reason(reason));
+    }
+    line("proxy", &proxy(&status.proxy));
+    text
+}
+
+fn proxy(proxy: &ProxyStatus) -> String {
+    match proxy {
+        ProxyStatus::NotConnected => "not connected".to_owned(),
+        ProxyStatus::Failed { message } => format!("does not answer: {}", sanitized(message)),
+        ProxyStatus::Connected { software, health } => {
+            let way = if health.tor { "through Tor" } else { "WITHOUT Tor" };
+            let contact = match health.contact {
+                ServerContact::NoneYet => "has not asked the server yet".to_owned(),
+                ServerContact::Answered { ago_ms } => format!("the server answered {} s ago", ago_ms / 1000),
+                ServerContact::Failed { kind, stage, ago_ms } => {
+                    format!("{} at {}, {} s ago", kind.describe(), stage.name(), ago_ms / 1000)
+                }
+            };
+            format!("version {}, {way}; {contact}", software.as_str())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control::{Counts, LaneCounts, PauseReason, QueueStatus, SyncOutcome, SyncReport, SyncStart};
+
+    use super::super::super::samples::{self, at};
+    use super::*;
+
+    #[test]
+    fn only_what_there_is_to_say_is_said() {
+        assert_eq!(
+            status(&samples::status(), at(0)),
+            "Nobody is signed in.\nlast sync    never\nheld         0 sources, 0 items, 0 unread\nproxy        not connected\n"
+        );
+    }
+
+    #[test]
+    fn it_says_how_old_it_is_what_comes_next_and_what_holds_it_up() {
+        let last = SyncReport {
+            start: SyncStart { asked: at(9), started: at(9) },
+            ended: at(10),
+            outcome: SyncOutcome::Cancelled,
+            counts: Counts::default(),
+            rows_written: 0,
+            calls: Vec::new(),
+        };
+        let lane = |waiting, running| LaneCounts { waiting, running, failed: 0 };
+        let mut all = Status {
+            last_sync: Some(last),
+            last_success: Some(at(4)),
+            next_sync: Some(at(100)),
+            stale: true,
+            queue: QueueStatus {
+                paused: vec![PauseReason::NoSession, PauseReason::User],
+                acts: lane(2, 1),
+                messages: lane(312, 4),
+                files: LaneCounts { failed: 1, ..lane(0, 0) },
+            },
+            ..samples::status()
+        };
+        all.totals.queue.waiting = 2;
+        assert_eq!(
+            status(&all, at(70)),
+            "Nobody is signed in.\n\
+             last sync    1 min ago (1970-01-01 00:00:10Z), sync cancelled\n\
+             last success 1 min ago (1970-01-01 00:00:04Z)\n\
+             next sync    in 30 s (1970-01-01 00:01:40Z)\n\
+             stale        what is shown is old: syncs have failed, or none has succeeded for long\n\
+             held         0 sources, 0 items, 0 unread\n\
+             queue        2 waiting, 1 being sent; `splitdrop queue` lists them\n\
+             messages     312 waiting, 4 of them being fetched\n\
+             files        1 failed\n\
+             paused       nobody is signed in: run `splitdrop login`\n\
+             paused       paused by you: run `splitdrop resume`\n\
+             proxy        not connected\n"
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! The one call in which messages and replies are fetched.
+
+use std::sync::Arc;
+
+use protocol::Scope;
+use qubes_rpc::qrexec::QrexecCall;
+use tokio::task::{AbortHandle, Id};
+
+use crate::engine::session::SessionState;
+use crate::engine::{Ended, Engine};
+use crate::failure;
+use crate::proxy::{Patience, ProxyError};
+
+/// The call, opened when first needed and kept for the session.
+#[derive(Debug)]
+pub(in crate::engine) enum MessagesCall {
+    /// There is none.
+    None,
+    /// It is being opened.
+    Opening(AbortHandle),
+    /// It is open.
+    Open(Arc<QrexecCall>),
+}
+
+impl Engine {
+    /// The call; where there is none it is opened, and work goes on once it is.
+    pub(super) fn messages_call(&mut self) -> Option<Arc<QrexecCall>> {
+        self.close_messages_call_if_broken();
+        match &self.downloading.call {
+            MessagesCall::Open(call) => Some(Arc::clone(call)),
+            MessagesCall::Opening(_) => None,
+            MessagesCall::None => {
+                let SessionState::In(session) = &self.session else { return None };
+                let (proxy, level, waiting) = (self.proxy.clone(), session.api_level, self.waiting_event());
+                let opening = self.tasks.spawn(async move {
+                    let opened = proxy.open(Scope::Download, Some(level), Patience::Usual, waiting).await;
+                    Ended::MessagesCall(opened.map(Box::new))
+                });
+                self.downloading.call = MessagesCall::Opening(opening);
+                None
+            }
+        }
+    }
+
+    /// The call was opened, or could not be.
+    pub(in crate::engine) async fn messages_call_opened(
+        &mut self,
+        task: Id,
+        opened: Result<Box<QrexecCall>, ProxyError>,
+    ) {
+        // One that belongs to an older session is closed by being dropped.
+        if !self.is_opening_messages_call(task) {
+            return;
+        }
+        self.downloading.call = match opened {
+            Ok(call) => MessagesCall::Open(Arc::new(*call)),
+            Err(error) => {
+                self.pause_network(&failure::of_proxy(&error));
+                MessagesCall::None
+            }
+        };
+        self.start_downloads().await;
+    }
+
+    /// The task that opens the call panicked.
+    pub(in crate::engine) fn messages_call_panicked(&mut self, task: Id) -> bool {
+        let is_it = self.is_opening_messages_call(task);
+        if is_it {
+            self.downloading.call = MessagesCall::None;
+        }
+        is_it
+    }
+
+    fn is_opening_messages_call(&self, task: Id) -> bool {
+        matches!(&self.downloading.call, MessagesCall::Opening(opening) if opening.id() == task)
+    }
+
+    pub(super) fn close_messages_call_if_broken(&mut self) {
+        let broken = match &self.downloading.call {
+            MessagesCall::Open(call) => call.connection().broken_by().is_some(),
+            MessagesCall::None | MessagesCall::Opening(_) => false,
+        };
+        if broken {
+            self.close_messages_call();
+        }
+    }
+
+    pub(super) fn close_messages_call(&mut self) {
+        match std::mem::replace(&mut self.downloading.call, MessagesCall::None) {
+            MessagesCall::None => {}
+            MessagesCall::Opening(opening) => opening.abort(),
+            MessagesCall::Open(call) => self.close_call(call),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Why nothing is sent or fetched: states, not events. A lane asks before it starts something, and nothing has to be told
+//! twice.
+//!
+//! **Invariant:** only "nobody is signed in" and the user's own pause need a person to end them.
+
+use control::{Event, Failure, PauseReason};
+use protocol::value::Timestamp;
+use tokio::time::Instant;
+
+use super::Engine;
+use super::handle::Answer;
+use super::session::SessionState;
+use crate::failure;
+use crate::store::downloads;
+
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    network: Option<NetworkPause>,
+    user: bool,
+}
+
+/// There is no way to the server.
+#[derive(Debug)]
+struct NetworkPause {
+    since: Timestamp,
+    message: String,
+    /// When it is tried again. A sync that reaches the server ends it earlier.
+    until: Instant,
+    failures: u32,
+}
+
+impl Pauses {
+    pub(super) fn new(user: bool) -> Self {
+        Self { network: None, user }
+    }
+
+    fn network_reason(&self) -> Option<PauseReason> {
+        self.network.as_ref().map(|pause| PauseReason::Network { since: pause.since, message: pause.message.clone() })
+    }
+}
+
+impl Engine {
+    /// Whether something may be sent or fetched now; where that is only a matter of time, when.
+    pub(super) fn may_go_on(&self) -> Result<(), Option<Instant>> {
+        if self.pauses.user || !matches!(self.session, SessionState::In(_)) {
+            return Err(None);
+        }
+        match &self.pauses.network {
+            Some(pause) if pause.until > Instant::now() => Err(Some(pause.until)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Why nothing is done at present.
+    pub(super) fn pause_reasons(&self) -> Vec<PauseReason> {
+        let mut reasons = Vec::new();
+        if !matches!(self.session, SessionState::In(_)) {
+            reasons.push(PauseReason::NoSession);
+        }
+        reasons.extend(self.pauses.network_reason());
+        if self.pauses.user {
+            reasons.push(PauseReason::User);
+        }
+        reasons
+    }
+
+    /// There is no way to the server: whatever goes there waits.
+    pub(super) fn pause_network(&mut self, told: &Failure) {
+        let failures = self.pauses.network.as_ref().map_or(0, |pause| pause.failures).saturating_add(1);
+        let until = Instant::now() + self.acting.waits().after(failures, fastrand::f64());
+        let since = self.pauses.network.as_ref().map_or_else(|| self.clock.now(), |pause| pause.since);
+        let is_new = self.pauses.network.is_none();
+        self.pauses.network = Some(NetworkPause { since, message: told.message.clone(), until, failures });
+        if is_new && let Some(reason) = self.pauses.network_reason() {
+            tracing::warn!("the queue waits: there is no way to the server");
+            self.emit(Event::Paused(reason));
+        }
+    }
+
+    /// There is a way to the server.
+    pub(super) fn lift_network_pause(&mut self) {
+        if self.pauses.network.take().is_some() {
+            tracing::info!("there is a way to the server again");
+            self.tell_resumed();
+        }
+    }
+
+    /// Tells that the queue goes on, unless there is another reason why it does not.
+    fn tell_resumed(&self) {
+        if self.pause_reasons().is_empty() {
+            self.emit(Event::Resumed);
+        }
+    }
+
+    /// The session is over: whether there is a way is to be found out by the next one.
+    pub(super) fn forget_network_pause(&mut self) {
+        self.pauses.network = None;
+    }
+
+    pub(super) async fn pause(&mut self, answer: Answer<()>) {
+        let was_paused = self.pauses.user;
+        if let Err(error) = self.store.write(|transaction| downloads::set_paused(transaction, true)).await {
+            answer.give(Err(failure::of_store(&error)));
+            return;
+        }
+        self.pauses.user = true;
+        self.stop_downloads();
+        if !was_paused {
+            self.emit(Event::Paused(PauseReason::User));
+        }
+        answer.give(Ok(()));
+    }
+
+    pub(super) async fn resume(&mut self, answer: Answer<()>) {
+        if let Err(error) = self.store.write(|transaction| downloads::set_paused(transaction, false)).await {
+            answer.give(Err(failure::of_store(&error)));
+            return;
+        }
+        if std::mem::take(&mut self.pauses.user) | self.pauses.network.take().is_some() {
+            self.tell_resumed();
+        }
+        answer.give(Ok(()));
+        self.work().await;
+    }
+}

@@ -1,0 +1,440 @@
+//! What is held of items' content, and which of it is to be fetched next.
+//!
+//! There is no table of jobs: a lane is a query over what is shown and what is held, so there is one job for each item, and
+//! it goes with its item.
+//!
+//! **Invariant:** nothing is fetched, and nothing is noted as downloaded, of what is not shown or is being deleted.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use control::{DownloadEntry, DownloadLane, DownloadState, LaneCounts, Wanted};
+use protocol::value::{Designation, ItemId, Sha256, Size, SourceId, Timestamp};
+use rusqlite::{OptionalExtension as _, Transaction, params};
+
+use super::StoreError;
+use super::outbox::{ItemName, Waits};
+use crate::files::FileNumber;
+
+/// An item to be fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Whose conversation it is in.
+    pub source: SourceId,
+    /// Which.
+    pub item: ItemName,
+}
+
+/// What can be fetched.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Due {
+    /// What is due now, in the order in which it is to be fetched.
+    pub items: Vec<Candidate>,
+    /// How long until something more is due, if anything waits for its time.
+    pub next: Option<Duration>,
+}
+
+/// An item that is being fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Job {
+    /// The item.
+    pub candidate: Candidate,
+    /// How many bytes the server lists it with.
+    pub listed: Size,
+    /// Its number, if there may be a part of it.
+    pub number: Option<FileNumber>,
+    /// What the server claimed of it before.
+    pub sha256: Option<Sha256>,
+}
+
+const OF_LANE: &str =
+    "(CASE ?1 WHEN 'files' THEN i.kind = 'file' AND l.wanted_us IS NOT NULL ELSE i.kind <> 'file' END)
+    AND NOT i.being_deleted";
+const HELD: &str =
+    "visible_item AS i LEFT JOIN local_item AS l ON l.item_id = i.id AND l.is_reply = (i.kind = 'reply')";
+
+fn lane_name(lane: DownloadLane) -> &'static str {
+    match lane {
+        DownloadLane::Messages => "messages",
+        DownloadLane::Files => "files",
+    }
+}
+
+/// What is to be fetched next in a lane, at most `most` items: messages and replies of the source that wrote last first,
+/// files in the order in which they were asked for.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn due(
+    transaction: &Transaction<'_>,
+    lane: DownloadLane,
+    now: Timestamp,
+    busy: &HashSet<ItemId>,
+    most: usize,
+) -> Result<Due, StoreError> {
+    let mut statement = transaction.prepare_cached(&format!(
+        "SELECT i.source_id, i.id, i.kind,
+                CASE WHEN l.wait_from_us IS NULL OR ?2 < l.wait_from_us THEN 0
+                     ELSE max(l.wait_from_us + l.wait_us - ?2, 0) END
+         FROM {HELD} JOIN server_source AS s ON s.id = i.source_id
+         WHERE {OF_LANE} AND coalesce(l.state, 'absent') = 'absent'
+         ORDER BY l.wanted_us, s.last_updated_us DESC, i.source_id, i.item_order, i.id"
+    ))?;
+    let mut rows = statement.query(params![lane_name(lane), now.as_i64()])?;
+    let mut due = Due::default();
+    while let Some(row) = rows.next()? {
+        let item = ItemName::parse(&row.get::<_, String>(2)?, &row.get::<_, String>(1)?)?;
+        let wait = Duration::from_micros(row.get(3)?);
+        if busy.contains(&item.id()) {
+            continue;
+        }
+        if !wait.is_zero() {
+            due.next = Some(due.next.map_or(wait, |next| next.min(wait)));
+        } else if due.items.len() < most {
+            due.items.push(Candidate { source: row.get::<_, String>(0)?.parse()?, item });
+        }
+    }
+    Ok(due)
+}
+
+/// What fetching an item needs; `None` when it is not to be fetched any more.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn job(transaction: &Transaction<'_>, candidate: Candidate) -> Result<Option<Job>, StoreError> {
+    let id = candidate.item.id();
+    let found = transaction
+        .prepare_cached(&format!(
+            "SELECT i.size_bytes, l.id, l.sha256 FROM {HELD}
+             WHERE i.source_id = ?1 AND i.id = ?2 AND i.kind = ?3 AND NOT i.being_deleted
+               AND coalesce(l.state, 'absent') = 'absent' AND (i.kind <> 'file' OR l.wanted_us IS NOT NULL)"
+        ))?
+        .query_row(params![candidate.source.as_str(), id.as_str(), candidate.item.kind()], |row| {
+            Ok((row.get::<_, u64>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, Option<[u8; 32]>>(2)?))
+        })
+        .optional()?;
+    let Some((listed, number, sha256)) = found else { return Ok(None) };
+    Ok(Some(Job {
+        candidate,
+        listed: Size::try_new(listed)?,
+        number: number.map(FileNumber),
+        sha256: sha256.map(Sha256::new),
+    }))
+}
+
+/// Notes what the server claims of an item that is being fetched, before anything of it is written; gives the number of its
+/// files.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn note_claim(
+    transaction: &Transaction<'_>,
+    item: ItemName,
+    sha256: Option<Sha256>,
+) -> Result<FileNumber, StoreError> {
+    let id = item.id();
+    Ok(FileNumber(
+        transaction
+            .prepare_cached(
+                "INSERT INTO local_item (item_id, is_reply, sha256) VALUES (?1, ?2, ?3)
+                 ON CONFLICT DO UPDATE SET sha256 = ?3 RETURNING id",
+            )?
+            .query_row(params![id.as_str(), is_reply(item), sha256.map(|digest| *digest.as_bytes())], |row| {
+                row.get(0)
+            })?,
+    ))
+}
+
+/// Notes that the verified ciphertext has its final name. Gives `false`, and notes nothing, where the item is not shown any
+/// more or is being deleted.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn note_downloaded(transaction: &Transaction<'_>, candidate: Candidate, size: u64) -> Result<bool, StoreError> {
+    let id = candidate.item.id();
+    let rows = transaction
+        .prepare_cached(
+            "UPDATE local_item SET state = 'downloaded', size_bytes = ?4, reason = NULL, wait_from_us = NULL,
+                 wait_us = NULL
+             WHERE item_id = ?2 AND is_reply = ?3 AND EXISTS (
+                 SELECT 1 FROM visible_item AS i
+                 WHERE i.source_id = ?1 AND i.id = ?2 AND (i.kind = 'reply') = ?3 AND NOT i.being_deleted
+             )",
+        )?
+        .execute(params![
+            candidate.source.as_str(),
+            id.as_str(),
+            is_reply(candidate.item),
+            i64::try_from(size).unwrap_or(i64::MAX)
+        ])?;
+    Ok(rows > 0)
+}
+
+/// Notes that an attempt did not bring the item, and when to try again. `counts` says whether it was the item's fault: what
+/// holds up everything does not count.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn postpone(
+    transaction: &Transaction<'_>,
+    item: ItemName,
+    reason: &str,
+    wait: Option<(Timestamp, &Waits, f64, Duration)>,
+) -> Result<Option<Timestamp>, StoreError> {
+    let id = item.id();
+    let attempts: u32 = transaction
+        .prepare_cached(
+            "INSERT INTO local_item (item_id, is_reply, attempts, reason) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT DO UPDATE SET attempts = attempts + ?3, reason = ?4 RETURNING attempts",
+        )?
+        .query_row(params![id.as_str(), is_reply(item), wait.is_some(), reason], |row| row.get(0))?;
+    let Some((now, waits, jitter, asked)) = wait else { return Ok(None) };
+    let wait = i64::try_from(waits.after(attempts, jitter).max(asked).as_micros()).unwrap_or(i64::MAX);
+    transaction
+        .prepare_cached("UPDATE local_item SET wait_from_us = ?3, wait_us = ?4 WHERE item_id = ?1 AND is_reply = ?2")?
+        .execute(params![id.as_str(), is_reply(item), now.as_i64(), wait])?;
+    let due = now.get().saturating_add(wait.unsigned_abs());
+    Ok(Some(Timestamp::try_new(due).unwrap_or(Timestamp::MAX)))
+}
+
+/// Notes that an item is not tried again by itself.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn fail(transaction: &Transaction<'_>, item: ItemName, reason: &str) -> Result<(), StoreError> {
+    let id = item.id();
+    transaction
+        .prepare_cached(
+            "INSERT INTO local_item (item_id, is_reply, attempts, state, reason) VALUES (?1, ?2, 1, 'failed', ?3)
+             ON CONFLICT DO UPDATE SET attempts = attempts + 1, state = 'failed', reason = ?3, wait_from_us = NULL,
+                 wait_us = NULL",
+        )?
+        .execute(params![id.as_str(), is_reply(item), reason])?;
+    Ok(())
+}
+
+/// Notes that what came was not what had been claimed; gives how often that was so.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn note_mismatch(transaction: &Transaction<'_>, item: ItemName) -> Result<u32, StoreError> {
+    let id = item.id();
+    Ok(transaction
+        .prepare_cached(
+            "UPDATE local_item SET mismatches = mismatches + 1 WHERE item_id = ?1 AND is_reply = ?2 RETURNING mismatches",
+        )?
+        .query_row(params![id.as_str(), is_reply(item)], |row| row.get(0))?)
+}
+
+/// The user asks for items: files are fetched from now on, and what had failed is tried again.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn want(transaction: &Transaction<'_>, items: &[ItemId], now: Timestamp) -> Result<Wanted, StoreError> {
+    let mut wanted = Wanted::default();
+    for (at, id) in (0..).zip(items) {
+        let reply = matches!(id, ItemId::Reply(_));
+        let rows = transaction
+            .prepare_cached(
+                "INSERT INTO local_item (item_id, is_reply, wanted_us)
+                 SELECT i.id, i.kind = 'reply', ?3 FROM visible_item AS i
+                 WHERE i.id = ?1 AND (i.kind = 'reply') = ?2 AND NOT i.being_deleted
+                 ON CONFLICT DO UPDATE SET wanted_us = coalesce(wanted_us, ?3), state = 'absent', attempts = 0,
+                     mismatches = 0, reason = NULL, wait_from_us = NULL, wait_us = NULL
+                 WHERE state = 'failed' OR (state = 'absent' AND (wanted_us IS NULL OR wait_us IS NOT NULL))",
+            )?
+            // In the order in which they were named.
+            .execute(params![id.as_str(), reply, now.as_i64().saturating_add(at)])?;
+        if rows > 0 {
+            wanted.asked += 1;
+        } else {
+            wanted.already += 1;
+        }
+    }
+    Ok(wanted)
+}
+
+/// All files that are shown and not held.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn absent_files(transaction: &Transaction<'_>) -> Result<Vec<ItemId>, StoreError> {
+    let mut statement = transaction.prepare_cached(&format!(
+        "SELECT i.id FROM {HELD} JOIN server_source AS s ON s.id = i.source_id
+         WHERE i.kind = 'file' AND NOT i.being_deleted AND coalesce(l.state, 'absent') <> 'downloaded'
+         ORDER BY s.last_updated_us DESC, i.source_id, i.item_order, i.id"
+    ))?;
+    let mut rows = statement.query([])?;
+    let mut files = Vec::new();
+    while let Some(row) = rows.next()? {
+        files.push(ItemId::Submission(row.get::<_, String>(0)?.parse()?));
+    }
+    Ok(files)
+}
+
+/// All files that were asked for and are not there.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn wanted_files(transaction: &Transaction<'_>) -> Result<Vec<ItemId>, StoreError> {
+    let mut statement = transaction.prepare_cached(
+        "SELECT item_id FROM local_item WHERE NOT is_reply AND wanted_us IS NOT NULL AND state = 'absent'",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut files = Vec::new();
+    while let Some(row) = rows.next()? {
+        files.push(ItemId::Submission(row.get::<_, String>(0)?.parse()?));
+    }
+    Ok(files)
+}
+
+/// The user does not want these files any more; gives those that were wanted. What there is of them stays, to be gone on
+/// with.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn unwant(transaction: &Transaction<'_>, items: &[ItemId]) -> Result<Vec<ItemId>, StoreError> {
+    let mut taken_back = Vec::new();
+    for id in items {
+        let rows = transaction
+            .prepare_cached(
+                "UPDATE local_item SET wanted_us = NULL, reason = NULL, wait_from_us = NULL, wait_us = NULL
+                 WHERE item_id = ?1 AND is_reply = ?2 AND wanted_us IS NOT NULL AND state = 'absent'",
+            )?
+            .execute(params![id.as_str(), matches!(id, ItemId::Reply(_))])?;
+        if rows > 0 {
+            taken_back.push(*id);
+        }
+    }
+    Ok(taken_back)
+}
+
+/// How much of a lane is to be fetched, and how much has failed.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn lane_counts(transaction: &Transaction<'_>, lane: DownloadLane) -> Result<LaneCounts, StoreError> {
+    Ok(transaction
+        .prepare_cached(&format!(
+            "SELECT coalesce(sum(coalesce(l.state, 'absent') = 'absent'), 0), coalesce(sum(l.state = 'failed'), 0)
+             FROM {HELD} WHERE {OF_LANE}"
+        ))?
+        .query_row([lane_name(lane)], |row| Ok(LaneCounts { waiting: row.get(0)?, running: 0, failed: row.get(1)? }))?)
+}
+
+/// The downloads of a lane that wait or have failed, in the order in which they come.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn entries(
+    transaction: &Transaction<'_>,
+    lane: DownloadLane,
+    now: Timestamp,
+) -> Result<Vec<DownloadEntry>, StoreError> {
+    let mut statement = transaction.prepare_cached(&format!(
+        "SELECT i.source_id, s.designation, i.id, i.kind, i.size_bytes, l.state, l.reason,
+                CASE WHEN l.wait_from_us > ?2 THEN NULL ELSE l.wait_from_us + l.wait_us END
+         FROM {HELD} JOIN server_source AS s ON s.id = i.source_id
+         WHERE {OF_LANE} AND coalesce(l.state, 'absent') <> 'downloaded'
+         ORDER BY l.wanted_us, s.last_updated_us DESC, i.source_id, i.item_order, i.id"
+    ))?;
+    let mut rows = statement.query(params![lane_name(lane), now.as_i64()])?;
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next()? {
+        let reason: Option<String> = row.get(6)?;
+        let state = if row.get::<_, Option<String>>(5)?.as_deref() == Some("failed") {
+            DownloadState::Failed { reason: reason.unwrap_or_default() }
+        } else {
+            let due = row.get::<_, Option<u64>>(7)?.filter(|due| *due > now.get());
+            DownloadState::Waiting { next_try: due.map(Timestamp::try_new).transpose()?, reason }
+        };
+        entries.push(DownloadEntry {
+            lane,
+            source: row.get::<_, String>(0)?.parse()?,
+            designation: Designation::try_new(row.get::<_, String>(1)?)?,
+            item: ItemName::parse(&row.get::<_, String>(3)?, &row.get::<_, String>(2)?)?.id(),
+            size: Size::try_new(row.get(4)?)?,
+            state,
+        });
+    }
+    Ok(entries)
+}
+
+/// Items of which something is held and that are not listed any more, or whose deletion is confirmed.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn doomed(transaction: &Transaction<'_>) -> Result<Vec<(FileNumber, ItemId)>, StoreError> {
+    let mut statement = transaction.prepare_cached(
+        "SELECT l.id, l.is_reply, l.item_id FROM local_item AS l
+         WHERE CASE WHEN l.is_reply
+             THEN NOT EXISTS (SELECT 1 FROM server_reply AS r
+                              WHERE r.id = l.item_id AND r.source_id IN (SELECT id FROM server_source))
+             ELSE NOT EXISTS (SELECT 1 FROM server_submission AS s
+                              WHERE s.id = l.item_id AND s.source_id IN (SELECT id FROM server_source)) END",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut items = Vec::new();
+    while let Some(row) = rows.next()? {
+        let id: String = row.get(2)?;
+        let item = if row.get(1)? { ItemId::Reply(id.parse()?) } else { ItemId::Submission(id.parse()?) };
+        items.push((FileNumber(row.get(0)?), item));
+    }
+    Ok(items)
+}
+
+/// Forgets items whose files are gone.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn forget(transaction: &Transaction<'_>, numbers: &[FileNumber]) -> Result<(), StoreError> {
+    for number in numbers {
+        transaction.prepare_cached("DELETE FROM local_item WHERE id = ?1")?.execute([number.0])?;
+    }
+    Ok(())
+}
+
+/// The numbers of all items of which something is noted, and whether that is the whole ciphertext.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn numbers(transaction: &Transaction<'_>) -> Result<Vec<(FileNumber, bool)>, StoreError> {
+    let mut statement = transaction.prepare_cached("SELECT id, state = 'downloaded' FROM local_item")?;
+    let rows = statement.query_map([], |row| Ok((FileNumber(row.get(0)?), row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The ciphertext of an item has vanished: it is fetched anew.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn note_vanished(transaction: &Transaction<'_>, number: FileNumber) -> Result<(), StoreError> {
+    transaction
+        .prepare_cached("UPDATE local_item SET state = 'absent', size_bytes = NULL WHERE id = ?1")?
+        .execute([number.0])?;
+    Ok(())
+}
+
+/// Whether the user has paused the queue.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn is_paused(transaction: &Transaction<'_>) -> Result<bool, StoreError> {
+    Ok(transaction.query_row("SELECT paused FROM local_queue", [], |row| row.get(0))?)
+}
+
+/// The user pauses the queue or lets it go on.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn set_paused(transaction: &Transaction<'_>, paused: bool) -> Result<(), StoreError> {
+    transaction.execute("UPDATE local_queue SET paused = ?1", [paused])?;
+    Ok(())
+}
+
+fn is_reply(item: ItemName) -> bool {
+    matches!(item, ItemName::Reply(_))
+}
+
+#[cfg(test)]
+mod tests;
