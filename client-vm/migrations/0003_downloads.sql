@@ -25,9 +25,20 @@ CREATE TABLE local_item (
     UNIQUE (item_id, is_reply)
 ) STRICT;
 
--- What the user has said of the queue as a whole.
+-- What the user has said of the queue as a whole, and whether messages and replies are fetched by themselves, as the
+-- configuration says.
 CREATE TABLE local_queue (
-    only   INTEGER PRIMARY KEY CHECK (only = 1),
-    paused INTEGER NOT NULL DEFAULT 0
+    only           INTEGER PRIMARY KEY CHECK (only = 1),
+    paused         INTEGER NOT NULL DEFAULT 0,
+    fetch_messages INTEGER NOT NULL DEFAULT 1
 ) STRICT;
 INSERT INTO local_queue (only) VALUES (1);
+
+-- The items that are seen, with what is and what is to be held of them.
+CREATE VIEW item_content AS
+SELECT i.*, l.id AS number,
+       coalesce(l.state, 'absent') AS state, l.wanted_us, l.sha256, l.wait_from_us, l.wait_us, l.reason,
+       l.wanted_us IS NOT NULL OR (i.kind <> 'file' AND q.fetch_messages) AS wanted
+FROM visible_item AS i
+LEFT JOIN local_item AS l ON l.item_id = i.id AND l.is_reply = (i.kind = 'reply')
+CROSS JOIN local_queue AS q;

@@ -32,7 +32,7 @@ use crate::private;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::signals::EndSignals;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, downloads};
 
 /// What the daemon's one line on standard output begins with, once commands can reach it.
 pub const READY: &str = "listening on";
@@ -121,6 +121,8 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
     let qrexec = Qrexec { program: settings.qrexec_client.clone() };
     let proxy = Proxy::new(qrexec, settings.proxy_vm.clone(), software.clone());
     sweep(&desk).await?;
+    let fetch = settings.fetch_messages;
+    desk.store.write(move |transaction| downloads::set_fetch_messages(transaction, fetch)).await?;
     let store = desk.store.clone();
     let (engine, handle) = Engine::new(EngineParts {
         proxy,

@@ -34,6 +34,8 @@ pub struct Settings {
     pub sync: SyncSettings,
     /// How acts are sent.
     pub acts: ActSettings,
+    /// Whether messages and replies are fetched by themselves.
+    pub fetch_messages: bool,
     /// Whether files are taken of which the server claims no SHA-256.
     pub files_without_etag: bool,
 }
@@ -126,6 +128,7 @@ struct File {
     log_file: Option<PathBuf>,
     sync: Option<SyncTable>,
     acts: Option<ActsTable>,
+    fetch_messages: Option<bool>,
     files_without_etag: Option<bool>,
 }
 
@@ -225,6 +228,7 @@ impl Settings {
             log_file: file.log_file,
             acts: file.acts.unwrap_or_default().settings().map_err(SettingsError::Time)?,
             sync: file.sync.unwrap_or_default().settings().map_err(SettingsError::Time)?,
+            fetch_messages: file.fetch_messages.unwrap_or(true),
             files_without_etag: file.files_without_etag.unwrap_or(false),
             home,
             socket,

@@ -47,12 +47,8 @@ pub struct Job {
     pub sha256: Option<Sha256>,
 }
 
-const OF_LANE: &str =
-    "(CASE ?1 WHEN 'files' THEN i.kind = 'file' AND l.wanted_us IS NOT NULL ELSE i.kind <> 'file' END)
-    AND NOT i.being_deleted";
-const HELD: &str =
-    "visible_item AS i LEFT JOIN local_item AS l ON l.item_id = i.id AND l.is_reply = (i.kind = 'reply')";
-
+/// The items of a lane.
+const OF_LANE: &str = "c.wanted AND NOT c.being_deleted AND (c.kind = 'file') = (?1 = 'files')";
 fn lane_name(lane: DownloadLane) -> &'static str {
     match lane {
         DownloadLane::Messages => "messages",
@@ -73,12 +69,12 @@ pub fn due(
     most: usize,
 ) -> Result<Due, StoreError> {
     let mut statement = transaction.prepare_cached(&format!(
-        "SELECT i.source_id, i.id, i.kind,
-                CASE WHEN l.wait_from_us IS NULL OR ?2 < l.wait_from_us THEN 0
-                     ELSE max(l.wait_from_us + l.wait_us - ?2, 0) END
-         FROM {HELD} JOIN server_source AS s ON s.id = i.source_id
-         WHERE {OF_LANE} AND coalesce(l.state, 'absent') = 'absent'
-         ORDER BY l.wanted_us, s.last_updated_us DESC, i.source_id, i.item_order, i.id"
+        "SELECT c.source_id, c.id, c.kind,
+                CASE WHEN c.wait_from_us IS NULL OR ?2 < c.wait_from_us THEN 0
+                     ELSE max(c.wait_from_us + c.wait_us - ?2, 0) END
+         FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
+         WHERE {OF_LANE} AND c.state = 'absent'
+         ORDER BY c.wanted_us, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
     ))?;
     let mut rows = statement.query(params![lane_name(lane), now.as_i64()])?;
     let mut due = Due::default();
@@ -104,11 +100,10 @@ pub fn due(
 pub fn job(transaction: &Transaction<'_>, candidate: Candidate) -> Result<Option<Job>, StoreError> {
     let id = candidate.item.id();
     let found = transaction
-        .prepare_cached(&format!(
-            "SELECT i.size_bytes, l.id, l.sha256 FROM {HELD}
-             WHERE i.source_id = ?1 AND i.id = ?2 AND i.kind = ?3 AND NOT i.being_deleted
-               AND coalesce(l.state, 'absent') = 'absent' AND (i.kind <> 'file' OR l.wanted_us IS NOT NULL)"
-        ))?
+        .prepare_cached(
+            "SELECT size_bytes, number, sha256 FROM item_content
+             WHERE source_id = ?1 AND id = ?2 AND kind = ?3 AND NOT being_deleted AND wanted AND state = 'absent'",
+        )?
         .query_row(params![candidate.source.as_str(), id.as_str(), candidate.item.kind()], |row| {
             Ok((row.get::<_, u64>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, Option<[u8; 32]>>(2)?))
         })
@@ -259,11 +254,11 @@ pub fn want(transaction: &Transaction<'_>, items: &[ItemId], now: Timestamp) -> 
 /// # Errors
 /// [`StoreError`].
 pub fn absent_files(transaction: &Transaction<'_>) -> Result<Vec<ItemId>, StoreError> {
-    let mut statement = transaction.prepare_cached(&format!(
-        "SELECT i.id FROM {HELD} JOIN server_source AS s ON s.id = i.source_id
-         WHERE i.kind = 'file' AND NOT i.being_deleted AND coalesce(l.state, 'absent') <> 'downloaded'
-         ORDER BY s.last_updated_us DESC, i.source_id, i.item_order, i.id"
-    ))?;
+    let mut statement = transaction.prepare_cached(
+        "SELECT c.id FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
+         WHERE c.kind = 'file' AND NOT c.being_deleted AND c.state <> 'downloaded'
+         ORDER BY s.last_updated_us DESC, c.source_id, c.item_order, c.id",
+    )?;
     let mut rows = statement.query([])?;
     let mut files = Vec::new();
     while let Some(row) = rows.next()? {
@@ -316,8 +311,8 @@ pub fn unwant(transaction: &Transaction<'_>, items: &[ItemId]) -> Result<Vec<Ite
 pub fn lane_counts(transaction: &Transaction<'_>, lane: DownloadLane) -> Result<LaneCounts, StoreError> {
     Ok(transaction
         .prepare_cached(&format!(
-            "SELECT coalesce(sum(coalesce(l.state, 'absent') = 'absent'), 0), coalesce(sum(l.state = 'failed'), 0)
-             FROM {HELD} WHERE {OF_LANE}"
+            "SELECT coalesce(sum(c.state = 'absent'), 0), coalesce(sum(c.state = 'failed'), 0)
+             FROM item_content AS c WHERE {OF_LANE}"
         ))?
         .query_row([lane_name(lane)], |row| Ok(LaneCounts { waiting: row.get(0)?, running: 0, failed: row.get(1)? }))?)
 }
@@ -332,17 +327,17 @@ pub fn entries(
     now: Timestamp,
 ) -> Result<Vec<DownloadEntry>, StoreError> {
     let mut statement = transaction.prepare_cached(&format!(
-        "SELECT i.source_id, s.designation, i.id, i.kind, i.size_bytes, l.state, l.reason,
-                CASE WHEN l.wait_from_us > ?2 THEN NULL ELSE l.wait_from_us + l.wait_us END
-         FROM {HELD} JOIN server_source AS s ON s.id = i.source_id
-         WHERE {OF_LANE} AND coalesce(l.state, 'absent') <> 'downloaded'
-         ORDER BY l.wanted_us, s.last_updated_us DESC, i.source_id, i.item_order, i.id"
+        "SELECT c.source_id, s.designation, c.id, c.kind, c.size_bytes, c.state, c.reason,
+                CASE WHEN c.wait_from_us > ?2 THEN NULL ELSE c.wait_from_us + c.wait_us END
+         FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
+         WHERE {OF_LANE} AND c.state <> 'downloaded'
+         ORDER BY c.wanted_us, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
     ))?;
     let mut rows = statement.query(params![lane_name(lane), now.as_i64()])?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
         let reason: Option<String> = row.get(6)?;
-        let state = if row.get::<_, Option<String>>(5)?.as_deref() == Some("failed") {
+        let state = if row.get::<_, String>(5)? == "failed" {
             DownloadState::Failed { reason: reason.unwrap_or_default() }
         } else {
             let due = row.get::<_, Option<u64>>(7)?.filter(|due| *due > now.get());
@@ -421,6 +416,15 @@ pub fn note_vanished(transaction: &Transaction<'_>, number: FileNumber) -> Resul
 /// [`StoreError`].
 pub fn is_paused(transaction: &Transaction<'_>) -> Result<bool, StoreError> {
     Ok(transaction.query_row("SELECT paused FROM local_queue", [], |row| row.get(0))?)
+}
+
+/// Notes whether messages and replies are fetched by themselves.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn set_fetch_messages(transaction: &Transaction<'_>, fetch: bool) -> Result<(), StoreError> {
+    transaction.execute("UPDATE local_queue SET fetch_messages = ?1", [fetch])?;
+    Ok(())
 }
 
 /// The user pauses the queue or lets it go on.

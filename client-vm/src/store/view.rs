@@ -152,9 +152,8 @@ pub fn find_items(transaction: &Transaction<'_>, word: &str) -> Result<Vec<(Sour
 
 const ITEMS: &str = "
     SELECT i.id, i.kind, i.item_order, i.filename, i.size_bytes, i.unread, j.username, i.being_deleted, i.source_id,
-           l.state, l.wanted_us, l.reason
-    FROM visible_item AS i LEFT JOIN server_journalist AS j ON j.id = i.author_id
-    LEFT JOIN local_item AS l ON l.item_id = i.id AND l.is_reply = (i.kind = 'reply')";
+           i.state, i.wanted, i.reason
+    FROM item_content AS i LEFT JOIN server_journalist AS j ON j.id = i.author_id";
 
 fn item(row: &Row<'_>) -> Result<ConversationItem, StoreError> {
     let (id, author): (String, Option<String>) = (row.get(0)?, row.get(6)?);
@@ -178,14 +177,12 @@ fn item(row: &Row<'_>) -> Result<ConversationItem, StoreError> {
 }
 
 fn content(row: &Row<'_>) -> Result<Content, StoreError> {
-    let (state, wanted): (Option<String>, Option<i64>) = (row.get(9)?, row.get(10)?);
     let reason: Option<String> = row.get(11)?;
-    let by_itself = text(row, 1)? != "file";
-    Ok(match state.as_deref() {
-        Some("downloaded") => Content::Downloaded,
-        Some("failed") => Content::Failed { reason: reason.unwrap_or_default() },
-        Some(_) | None if by_itself || wanted.is_some() => Content::Wanted { reason },
-        Some(_) | None => Content::Absent,
+    Ok(match text(row, 9)?.as_str() {
+        "downloaded" => Content::Downloaded,
+        "failed" => Content::Failed { reason: reason.unwrap_or_default() },
+        _absent if row.get(10)? => Content::Wanted { reason },
+        _absent => Content::Absent,
     })
 }
 

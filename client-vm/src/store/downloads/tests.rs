@@ -1,1 +1,233 @@
+use protocol::value::{Bounded, Designation, Username};
+use protocol::{Journalist, Listed, Reply, Source, Submission, SubmissionKind};
+use rusqlite::Connection;
 
+use super::*;
+use crate::store::{migration, mirror, outbox};
+use crate::sync::{Mirror, Plan, Snapshot};
+
+const ANNA: &str = "00000001-0000-4000-8000-000000000000";
+
+fn id<I: std::str::FromStr<Err: std::fmt::Debug>>(number: u32) -> I {
+    format!("{number:08}-0000-4000-8000-000000000000").parse().unwrap()
+}
+
+fn at(us: u64) -> Timestamp {
+    Timestamp::try_new(us).unwrap()
+}
+
+fn waits() -> Waits {
+    Waits { first: Duration::from_secs(5), most: Duration::from_secs(60) }
+}
+
+/// What the server lists: of each source its number, when it wrote last, and its items as number and kind.
+type World<'a> = &'a [(u32, u64, &'a [(u32, char)])];
+
+fn apply(connection: &mut Connection, world: World<'_>) {
+    let transaction = connection.transaction().unwrap();
+    let known: Mirror = mirror::load_mirror(&transaction).unwrap();
+    let mut sources = Snapshot::<Source>::default();
+    let mut submissions = Snapshot::<Submission>::default();
+    let mut replies = Snapshot::<Reply>::default();
+    let order = |number: u32| protocol::value::OrderNumber::try_new(number.into()).unwrap();
+    for (source, last, items) in world {
+        let listed = Listed::Readable(Source {
+            id: id(*source),
+            designation: Designation::try_new("calm sea").unwrap(),
+            starred: false,
+            last_updated: at(*last),
+            interactions: order(9),
+            key: None,
+            version: None,
+        });
+        sources.observe(&known.sources, listed).unwrap();
+        for (item, kind) in *items {
+            let size = Size::try_new(100).unwrap();
+            if *kind == 'r' {
+                let reply = Reply {
+                    id: id(*item),
+                    source: id(*source),
+                    author: ANNA.parse().unwrap(),
+                    order: order(*item),
+                    filename: None,
+                    size,
+                    deleted_by_source: false,
+                    seen_by: Bounded::default(),
+                    version: None,
+                };
+                replies.observe(&known.replies, Listed::Readable(reply)).unwrap();
+            } else {
+                let submission = Submission {
+                    id: id(*item),
+                    source: id(*source),
+                    kind: if *kind == 'f' { SubmissionKind::File } else { SubmissionKind::Message },
+                    order: order(*item),
+                    filename: None,
+                    size,
+                    read: false,
+                    seen_by: Bounded::default(),
+                    version: None,
+                };
+                submissions.observe(&known.submissions, Listed::Readable(submission)).unwrap();
+            }
+        }
+    }
+    let plan = Plan {
+        users: Snapshot::<Journalist>::default().diff(&known.users),
+        sources: sources.diff(&known.sources),
+        submissions: submissions.diff(&known.submissions),
+        replies: replies.diff(&known.replies),
+    };
+    mirror::apply(&transaction, &plan).unwrap();
+    transaction.commit().unwrap();
+}
+
+fn store(world: World<'_>) -> Connection {
+    let mut connection = Connection::open_in_memory().unwrap();
+    migration::migrate(&mut connection).unwrap();
+    apply(&mut connection, world);
+    let transaction = connection.transaction().unwrap();
+    mirror::store_journalist(&transaction, ANNA.parse().unwrap(), &Username::try_new("anna").unwrap()).unwrap();
+    transaction.commit().unwrap();
+    connection
+}
+
+fn due_in(connection: &mut Connection, lane: DownloadLane, now: u64) -> (Vec<ItemId>, Option<Duration>) {
+    let transaction = connection.transaction().unwrap();
+    let due = due(&transaction, lane, at(now), &HashSet::new(), 100).unwrap();
+    (due.items.iter().map(|candidate| candidate.item.id()).collect(), due.next)
+}
+
+fn write<T>(connection: &mut Connection, work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>) -> T {
+    let transaction = connection.transaction().unwrap();
+    let done = work(&transaction).unwrap();
+    transaction.commit().unwrap();
+    done
+}
+
+fn submission(number: u32) -> ItemId {
+    ItemId::Submission(id(number))
+}
+
+const TWO: World<'static> = &[(1, 10, &[(11, 'm'), (12, 'f'), (13, 'r')]), (2, 20, &[(21, 'm'), (22, 'f')])];
+
+#[test]
+fn messages_and_replies_of_the_source_that_wrote_last_come_first_and_files_only_when_asked_for() {
+    let mut connection = store(TWO);
+    let (messages, _) = due_in(&mut connection, DownloadLane::Messages, 1);
+    assert_eq!(messages, [submission(21), submission(11), ItemId::Reply(id(13))]);
+    assert_eq!(due_in(&mut connection, DownloadLane::Files, 1), (Vec::new(), None));
+    let wanted = write(&mut connection, |transaction| want(transaction, &[submission(12), submission(22)], at(5)));
+    assert_eq!(wanted, Wanted { asked: 2, already: 0 });
+    let (files, _) = due_in(&mut connection, DownloadLane::Files, 6);
+    assert_eq!(files, [submission(12), submission(22)], "in the order in which they were asked for");
+    // Clicked once more, nothing is asked for twice.
+    let again = write(&mut connection, |transaction| want(transaction, &[submission(12)], at(7)));
+    assert_eq!(again, Wanted { asked: 0, already: 1 });
+}
+
+#[test]
+fn without_that_setting_messages_too_are_fetched_only_when_asked_for() {
+    let mut connection = store(TWO);
+    write(&mut connection, |transaction| set_fetch_messages(transaction, false));
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, 1), (Vec::new(), None));
+    write(&mut connection, |transaction| want(transaction, &[ItemId::Reply(id(13))], at(5)));
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, 6).0, [ItemId::Reply(id(13))]);
+}
+
+#[test]
+fn what_was_postponed_waits_its_time_and_a_clock_that_was_set_back_ends_that() {
+    let mut connection = store(&[(1, 10, &[(11, 'm')])]);
+    let item = ItemName::Message(id(11));
+    let now = 1_000_000_000;
+    for (attempt, seconds) in [(1, 5), (2, 10), (3, 20)] {
+        let next = write(&mut connection, |transaction| {
+            postpone(transaction, item, "no way", Some((at(now), &waits(), 0.0, Duration::ZERO)))
+        });
+        assert_eq!(next, Some(at(now + seconds * 1_000_000)), "attempt {attempt}");
+    }
+    let waiting = |seconds| (Vec::new(), Some(Duration::from_secs(seconds)));
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, now + 1_000_000), waiting(19));
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, now + 20_000_000).0, [submission(11)]);
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, now - 1).0, [submission(11)], "the clock was set back");
+    // The user's word ends the wait.
+    write(&mut connection, |transaction| want(transaction, &[submission(11)], at(now)));
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, now).0, [submission(11)]);
+}
+
+#[test]
+fn what_holds_up_everything_does_not_count_against_an_item() {
+    let mut connection = store(&[(1, 10, &[(11, 'm')])]);
+    let item = ItemName::Message(id(11));
+    for _ in 0..9 {
+        assert_eq!(write(&mut connection, |transaction| postpone(transaction, item, "no way", None)), None);
+    }
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, 1).0, [submission(11)]);
+    let next = write(&mut connection, |transaction| {
+        postpone(transaction, item, "fault", Some((at(0), &waits(), 0.0, Duration::from_secs(30))))
+    });
+    assert_eq!(next, Some(at(30_000_000)), "the first wait, and the server asked for more");
+}
+
+#[test]
+fn what_failed_is_tried_again_only_by_the_user() {
+    let mut connection = store(TWO);
+    write(&mut connection, |transaction| fail(transaction, ItemName::Message(id(21)), "gone wrong"));
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, 1).0.len(), 2);
+    let counts =
+        |connection: &mut Connection| write(connection, |transaction| lane_counts(transaction, DownloadLane::Messages));
+    assert_eq!(counts(&mut connection), LaneCounts { waiting: 2, running: 0, failed: 1 });
+    write(&mut connection, |transaction| want(transaction, &[submission(21)], at(3)));
+    assert_eq!(counts(&mut connection), LaneCounts { waiting: 3, running: 0, failed: 0 });
+}
+
+/// Case D5.
+#[test]
+fn d5_what_is_being_deleted_is_not_fetched_and_a_refusal_lets_it_go_on() {
+    let mut connection = store(TWO);
+    let act = control::Act::DeleteSources { sources: vec![id(2)] };
+    let anna = ANNA.parse().unwrap();
+    let taken = {
+        let transaction = connection.transaction().unwrap();
+        let taken = outbox::enqueue(&transaction, anna, &act, at(2)).unwrap().taken;
+        transaction.commit().unwrap();
+        taken
+    };
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, 3).0, [submission(11), ItemId::Reply(id(13))]);
+    let candidate = Candidate { source: id(2), item: ItemName::Message(id(21)) };
+    assert_eq!(write(&mut connection, |transaction| job(transaction, candidate)), None);
+    // Whoever is in the middle of it stores nothing.
+    write(&mut connection, |transaction| note_claim(transaction, candidate.item, None));
+    assert!(!write(&mut connection, |transaction| note_downloaded(transaction, candidate, 100)));
+    let unsent = outbox::Unsent::Deletions(taken.act.unwrap());
+    write(&mut connection, |transaction| outbox::refuse_unsent(transaction, unsent, "no"));
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, 4).0.len(), 3);
+    assert!(write(&mut connection, |transaction| note_downloaded(transaction, candidate, 100)));
+}
+
+#[test]
+fn what_is_not_listed_any_more_is_doomed_and_what_shares_its_id_is_not() {
+    let mut connection = store(&[(1, 10, &[(11, 'm'), (11, 'r'), (12, 'f')]), (2, 20, &[(21, 'm')])]);
+    let items = [ItemName::Message(id(11)), ItemName::Reply(id(11)), ItemName::Message(id(21))];
+    let numbers: Vec<_> =
+        items.map(|item| write(&mut connection, |transaction| note_claim(transaction, item, None))).into();
+    assert!(write(&mut connection, doomed).is_empty());
+    apply(&mut connection, &[(1, 10, &[(11, 'r'), (12, 'f')])]);
+    let doomed_now = write(&mut connection, doomed);
+    assert_eq!(doomed_now, [(numbers[0], items[0].id()), (numbers[2], items[2].id())]);
+    write(&mut connection, |transaction| forget(transaction, &[numbers[0], numbers[2]]));
+    assert_eq!(write(&mut connection, super::numbers), [(numbers[1], false)]);
+}
+
+#[test]
+fn a_file_that_is_not_wanted_after_all_waits_no_more_and_goes_on_when_it_is_wanted_again() {
+    let mut connection = store(TWO);
+    write(&mut connection, |transaction| want(transaction, &[submission(12), submission(22)], at(5)));
+    assert_eq!(write(&mut connection, wanted_files), [submission(12), submission(22)]);
+    let taken_back = write(&mut connection, |transaction| unwant(transaction, &[submission(12), submission(11)]));
+    assert_eq!(taken_back, [submission(12)]);
+    assert_eq!(due_in(&mut connection, DownloadLane::Files, 6).0, [submission(22)]);
+    assert_eq!(write(&mut connection, absent_files), [submission(22), submission(12)]);
+    write(&mut connection, |transaction| want(transaction, &[submission(12)], at(7)));
+    assert_eq!(due_in(&mut connection, DownloadLane::Files, 8).0, [submission(22), submission(12)]);
+}

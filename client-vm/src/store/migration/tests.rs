@@ -56,6 +56,9 @@ const DATA: &[&str] = &[
      UPDATE sync_state SET last_success_us = 7, unreadable = 1, unreadable_since_us = 6;",
     "INSERT INTO outbox (act, journalist_id, kind, source_id, created_us) VALUES
          (1, '00000001-0000-4000-8000-000000000000', 'unstar', '00000010-0000-4000-8000-000000000000', 8);",
+    "INSERT INTO local_item (item_id, is_reply, state, size_bytes) VALUES
+         ('00000020-0000-4000-8000-000000000000', 0, 'downloaded', 612);
+     UPDATE local_queue SET paused = 1;",
 ];
 
 /// A data directory as the program of that version left it, with data in every table.
@@ -83,6 +86,9 @@ async fn t2_every_earlier_version_is_migrated_with_its_data() {
         assert_eq!((source.designation.as_str(), source.starred), ("candid marmot", version < 2), "from {version}");
         assert_eq!((source.counts.messages, source.counts.files, source.counts.replies), (1, 1, 1));
         assert_eq!((source.counts.unread, totals.unreadable.count), (1, 1));
+        let numbers = store.read(crate::store::downloads::numbers).await.unwrap();
+        assert_eq!(numbers.len(), usize::from(version >= 3));
+        assert_eq!(store.read(crate::store::downloads::is_paused).await.unwrap(), version >= 3);
         let history = store.read(crate::store::mirror::load_history).await.unwrap();
         assert_eq!(history.last_success.map(|at| at.get()), Some(7));
         assert!(!directory.path().join(COPY).exists(), "the copy has served");
