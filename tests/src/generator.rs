@@ -15,16 +15,18 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::server::{
-    DELETED_JOURNALIST, Journalist, RecordId, SourceKey, SourceState, SubmissionKind, World, WorldError,
+    DELETED_JOURNALIST, Journalist, RecordId, SMALLEST_REPLY, SourceKey, SourceState, SubmissionKind, World, WorldError,
 };
 
 mod accounts;
+mod content;
 mod keys;
 mod prng;
 mod words;
 
 pub use accounts::{Account, MARLOW, TERNBERG};
-pub use keys::pool;
+pub use content::{Form, Plaintext, PlaintextError};
+pub use keys::{NewsroomKey, pool};
 pub use prng::Prng;
 pub use words::Designations;
 
@@ -74,7 +76,7 @@ impl Recipe {
     ///
     /// # Errors
     ///
-    /// [`WorldError`] should the dice give the same id twice.
+    /// [`WorldError::TakenId`] should the dice give the same id twice.
     pub fn generate(&self) -> Result<World, WorldError> {
         let mut generator = Generator::new(self);
         let [marlow, ternberg, deleted] = generator.journalists()?;
@@ -170,18 +172,19 @@ impl<'a> Generator<'a> {
     /// Adds an item of some kind: half are messages, the rest are files and replies.
     fn item(&mut self, source: &RecordId, authors: &[RecordId], at: Timestamp) -> Result<RecordId, WorldError> {
         let id = self.prng.uuid();
-        let (kind, size) = match self.prng.below(20) {
-            0..10 => (SubmissionKind::Message, 560 + self.prng.below(3_000)),
-            10..14 => (SubmissionKind::File, 700 + self.prng.below(2_000_000)),
-            14 => (SubmissionKind::ZippedFile, 900 + self.prng.below(90_000)),
+        let (kind, spread) = match self.prng.below(20) {
+            0..10 => (SubmissionKind::Message, 3_000),
+            10..14 => (SubmissionKind::File, 2_000_000),
+            14 => (SubmissionKind::ZippedFile, 90_000),
             _ => {
                 let author = self.prng.pick(authors).cloned();
                 let author = author.ok_or_else(|| WorldError::NoJournalist(String::new()))?;
-                let size = 1_100 + self.prng.below(2_500);
+                let size = SMALLEST_REPLY + self.prng.below(2_500);
                 self.world.add_reply(id.clone(), source, &author, size)?;
                 return Ok(id);
             }
         };
+        let size = kind.smallest_size() + self.prng.below(spread);
         self.world.add_submission(id.clone(), source, kind, size, at)?;
         if self.prng.chance(1, DOWNLOADED_EVERY) {
             self.world.mark_downloaded(&id)?;

@@ -9,8 +9,8 @@
 //!
 //! **Invariant:** when a server is stopped or dropped, its tasks and connections are gone.
 //!
-//! **Invariant:** what the API does not have is answered like any unknown route, never made up. Downloads and sending
-//! replies are not there yet.
+//! **Invariant:** what the API does not have is answered like any unknown route, never made up. Sending replies
+//! is not there yet.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,9 +24,11 @@ use tokio_util::sync::CancellationToken;
 mod acts;
 mod answer;
 mod body;
+mod ciphertext;
 mod connection;
 mod control;
 mod desk;
+mod downloads;
 mod exchange;
 mod faults;
 mod flavour;
@@ -38,14 +40,17 @@ mod routes;
 mod wire;
 mod world;
 
+pub use ciphertext::{
+    CiphertextError, LARGEST_ITEM, SMALLEST_FILE, SMALLEST_MESSAGE, SMALLEST_REPLY, SMALLEST_ZIPPED_FILE,
+};
 pub use control::{Command, Control, ControlError, KeyChoice, Outcome};
 pub use faults::{Edit, Fault, FaultAct, FaultError, FaultStatus, LARGEST_BODY, LONGEST_DELAY, Matching, Which};
 pub use flavour::ApiFlavour;
 pub use log::{LoggedRequest, RequestLog};
 pub use options::{SeenByOrder, ServerOptions, WebServer};
 pub use world::{
-    Change, Changes, DELETED_JOURNALIST, Journalist, RecordId, Reply, Source, SourceKey, SourceState, Submission,
-    SubmissionKind, World, WorldError,
+    Change, Changes, DELETED_JOURNALIST, FileState, ItemFile, Journalist, RecordId, Reply, Source, SourceKey,
+    SourceState, Submission, SubmissionKind, World, WorldError,
 };
 
 use connection::Manners;

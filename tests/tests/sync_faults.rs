@@ -52,7 +52,7 @@ async fn s9_bad_records_are_counted_kept_and_do_not_stop_the_rest() {
         fault(&environment, "/api/v1/sources", FaultAct::BadRecord { which, edits: vec![edit.clone()] });
         // News elsewhere is still applied.
         let source = first_listed(&environment, &before, 11);
-        environment.server().control().apply(Command::NewMessage { source, size: 100 }).unwrap();
+        environment.server().control().apply(Command::NewMessage { source, size: 600 }).unwrap();
         let refreshed = environment.json(&["refresh"], "").await.unwrap();
         assert_eq!((&refreshed["sync"]["outcome"], &refreshed["sync"]["unreadable"]), (&json!("ok"), &json!(1)));
         let now = sources(&environment).await;

@@ -1,4 +1,5 @@
-//! The pool of source keys: real OpenPGP public keys, made once, whose secret halves nobody has.
+//! The pool of source keys: real OpenPGP public keys, made once, whose secret halves nobody has. And two keys for the
+//! newsroom, whose secret halves everybody has, so that tests can read what sources send.
 //!
 //! Making a key takes seconds, so sources share these. See `keys/README.md` for how they were made.
 
@@ -48,6 +49,35 @@ const POOL: [PoolKey; 8] = [
     },
 ];
 
+/// Which key messages, files and replies are encrypted to so that the newsroom can read them. They are for tests only,
+/// public with their secret halves, and protect nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum NewsroomKey {
+    /// RSA with 4096 bits, as most newsrooms have.
+    #[default]
+    Rsa4096,
+    /// Ed25519, with a subkey on Curve25519 for encryption.
+    Curve25519,
+}
+
+impl NewsroomKey {
+    /// The primary fingerprint, 40 upper-case hex digits.
+    pub fn fingerprint(self) -> &'static str {
+        match self {
+            Self::Rsa4096 => "B91447233DEC9FAFFFE0D2821C2CF32F89FD239B",
+            Self::Curve25519 => "45CADAC5ED3F18FA03A0E58F5EA82BB8E278E853",
+        }
+    }
+
+    /// The whole key in armor, secret half included and not locked with a passphrase.
+    pub fn secret_armor(self) -> &'static str {
+        match self {
+            Self::Rsa4096 => include_str!("../../keys/newsroom-rsa4096.asc"),
+            Self::Curve25519 => include_str!("../../keys/newsroom-curve25519.asc"),
+        }
+    }
+}
+
 /// The keys of the pool, ready for a world; sources that share a key share its text.
 pub fn pool() -> Vec<Arc<SourceKey>> {
     POOL.iter().map(|key| Arc::new(SourceKey::new(key.fingerprint, key.armor))).collect()
@@ -70,6 +100,15 @@ mod tests {
                 .collect();
             assert_eq!(comments.first().unwrap(), key.fingerprint);
             assert!(comments.get(1).unwrap().starts_with("SourceKey<"));
+        }
+    }
+
+    #[test]
+    fn a_newsroom_key_says_its_own_fingerprint_and_that_it_is_for_tests() {
+        for key in [NewsroomKey::Rsa4096, NewsroomKey::Curve25519] {
+            let armor = key.secret_armor();
+            assert!(armor.starts_with("-----BEGIN PGP PRIVATE KEY BLOCK-----\nComment: TEST KEY of Splitdrop."));
+            assert!(armor.contains(&format!("\nComment: {}\n", key.fingerprint())));
         }
     }
 

@@ -11,6 +11,11 @@ const NOUNS: &str = include_str!("nouns.txt");
 /// with the table's size and the walk comes by every pair before it returns.
 const STRIDE: usize = 1_000_003;
 
+/// All adjectives, and all nouns.
+pub(super) fn all_words() -> (Vec<&'static str>, Vec<&'static str>) {
+    (ADJECTIVES.split_whitespace().collect(), NOUNS.split_whitespace().collect())
+}
+
 /// An endless supply of designations.
 #[derive(Debug, Clone)]
 pub struct Designations {
@@ -22,8 +27,7 @@ pub struct Designations {
 impl Designations {
     /// The supply that `prng` leads to.
     pub fn new(prng: &mut Prng) -> Self {
-        let adjectives: Vec<_> = ADJECTIVES.split_whitespace().collect();
-        let nouns: Vec<_> = NOUNS.split_whitespace().collect();
+        let (adjectives, nouns) = all_words();
         let pairs = u64::try_from(adjectives.len().saturating_mul(nouns.len())).unwrap_or(0);
         let at = usize::try_from(prng.below(pairs)).unwrap_or(0);
         Self { adjectives, nouns, at }

@@ -58,6 +58,8 @@ pub(crate) enum Refusal {
     MissingField(&'static str),
     /// A body beyond the server's limit.
     TooLarge,
+    /// A range of a file that is not there.
+    RangeNotThere,
     /// Our own fault.
     Internal,
 }
@@ -112,6 +114,11 @@ impl IntoResponse for Refusal {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "Request Entity Too Large",
                 "The data value transmitted exceeds the capacity limit.",
+            ),
+            Self::RangeNotThere => (
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "Requested Range Not Satisfiable",
+                "The server cannot provide the requested range.",
             ),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error", INTERNAL),
         };

@@ -12,17 +12,18 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::ciphertext::{CiphertextError, Letter};
 use super::desk::Desk;
 use super::faults::{Fault, FaultError, FaultStatus};
 use super::log::{LoggedRequest, RequestLog};
 use super::world::{RecordId, SourceState, SubmissionKind, World, WorldError};
 use crate::clock::Clock;
-use crate::generator::pool;
+use crate::generator::{Plaintext, pool};
 
 pub(crate) mod http;
 
 /// Bytes of ciphertext of a new item when nobody says how many.
-const USUAL_SIZE: u64 = 1_024;
+const USUAL_SIZE: u64 = 1_536;
 
 /// Something that happens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,7 +45,7 @@ pub enum Command {
     NewMessage {
         /// Which source.
         source: RecordId,
-        /// Bytes of ciphertext.
+        /// Bytes of ciphertext, at least [`SMALLEST_MESSAGE`](super::SMALLEST_MESSAGE).
         #[serde(default = "usual_size")]
         size: u64,
     },
@@ -52,7 +53,7 @@ pub enum Command {
     NewFile {
         /// Which source.
         source: RecordId,
-        /// Bytes of ciphertext.
+        /// Bytes of ciphertext, at least [`SMALLEST_FILE`](super::SMALLEST_FILE).
         #[serde(default = "usual_size")]
         size: u64,
     },
@@ -62,7 +63,7 @@ pub enum Command {
         source: RecordId,
         /// The journalist's name to sign in with.
         journalist: String,
-        /// Bytes of ciphertext.
+        /// Bytes of ciphertext, at least [`SMALLEST_REPLY`](super::SMALLEST_REPLY).
         #[serde(default = "usual_size")]
         size: u64,
     },
@@ -126,6 +127,19 @@ pub enum Command {
     Purge,
     /// The file of a submission or reply vanishes from the server's disk. Its deletion is an error once, though it is gone.
     LoseFile {
+        /// Which one.
+        item: RecordId,
+    },
+    /// The file of a submission or reply is cut on the server's disk. Lists and the `Etag` go on telling of the whole.
+    ShortenFile {
+        /// Which one.
+        item: RecordId,
+        /// Bytes that are left, fewer than there are.
+        bytes: u64,
+    },
+    /// The file of a submission or reply is replaced by a whole one of the same size with something else in it, and the
+    /// `Etag` with it. An answer that is on its way stays as it is.
+    ReplaceFile {
         /// Which one.
         item: RecordId,
     },
@@ -308,6 +322,8 @@ impl Control {
             Command::DeleteItem { item } => self.change(|world| world.delete_item(&item)),
             Command::Purge => Ok(Outcome::Purged { sources: self.desk.world().purge() }),
             Command::LoseFile { item } => self.change(|world| world.lose_file(&item)),
+            Command::ShortenFile { item, bytes } => self.change(|world| world.shorten_file(&item, bytes, now)),
+            Command::ReplaceFile { item } => self.change(|world| world.replace_file(&item, now)),
             Command::FreezeLists => {
                 self.desk.freeze_lists();
                 Ok(Outcome::Done)
@@ -368,6 +384,39 @@ impl Control {
         look(&self.desk.world())
     }
 
+    /// What is in a submission or reply: the text, or the file with its name, as it is before encryption. Where both have
+    /// this id it is the submission's; see [`Self::reply_plaintext`].
+    ///
+    /// # Errors
+    ///
+    /// [`CiphertextError::NoItem`]; the others mean that the server could not serve it either.
+    pub fn plaintext(&self, item: &RecordId) -> Result<Plaintext, CiphertextError> {
+        let letter = self.submission_letter(item).or_else(|| self.reply_letter(item));
+        self.desk.ciphertexts.plaintext(&letter.ok_or_else(|| CiphertextError::NoItem(item.clone()))?)
+    }
+
+    /// What is in a reply.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::plaintext`].
+    pub fn reply_plaintext(&self, reply: &RecordId) -> Result<Plaintext, CiphertextError> {
+        let letter = self.reply_letter(reply).ok_or_else(|| CiphertextError::NoItem(reply.clone()))?;
+        self.desk.ciphertexts.plaintext(&letter)
+    }
+
+    /// The `Etag` of a submission's or reply's download, as [`Self::plaintext`] picks it: `sha256:` and 64 lower-case hex
+    /// digits of the whole ciphertext. It is made for this if it has to be. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::plaintext`].
+    pub async fn etag(&self, item: &RecordId) -> Result<String, CiphertextError> {
+        let letter = self.submission_letter(item).or_else(|| self.reply_letter(item));
+        let letter = letter.ok_or_else(|| CiphertextError::NoItem(item.clone()))?;
+        Ok(self.desk.ciphertexts.get(&letter).await?.etag.clone())
+    }
+
     /// Looks at the log as it is now. The server waits meanwhile.
     pub fn with_log<R>(&self, look: impl FnOnce(&RequestLog) -> R) -> R {
         self.desk.logbook.read(look)
@@ -391,6 +440,14 @@ impl Control {
     /// The server's clock.
     pub fn clock(&self) -> &Clock {
         &self.desk.clock
+    }
+
+    fn submission_letter(&self, id: &RecordId) -> Option<Letter> {
+        self.desk.world().submission(id.as_str()).map(Letter::of_submission)
+    }
+
+    fn reply_letter(&self, id: &RecordId) -> Option<Letter> {
+        self.desk.world().reply(id.as_str()).map(Letter::of_reply)
     }
 
     fn new_source(

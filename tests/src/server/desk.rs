@@ -11,6 +11,7 @@ use hyper::body::Bytes;
 use jiff::Timestamp;
 
 use super::answer::{Refusal, encode};
+use super::ciphertext::Ciphertexts;
 use super::faults::FaultTable;
 use super::flavour::ApiFlavour;
 use super::log::Logbook;
@@ -32,6 +33,7 @@ pub(crate) struct Behaviour {
     pub(crate) gzip: bool,
     pub(crate) seen_by_order: SeenByOrder,
     pub(crate) purge_at_once: bool,
+    pub(crate) downloads_mark_read: bool,
 }
 
 /// Where ids and designations of new things come from.
@@ -86,6 +88,7 @@ pub(crate) struct Desk {
     pub(crate) options: Behaviour,
     pub(crate) clock: Clock,
     pub(crate) logbook: Logbook,
+    pub(crate) ciphertexts: Ciphertexts,
     world: Mutex<World>,
     frozen: Mutex<Option<Arc<Frozen>>>,
     logins: Mutex<Logins>,
@@ -105,9 +108,11 @@ impl Desk {
                 gzip: options.gzip,
                 seen_by_order: options.seen_by_order,
                 purge_at_once: options.purge_at_once,
+                downloads_mark_read: options.downloads_mark_read,
             },
             clock: options.clock,
             logbook: Logbook::new(),
+            ciphertexts: Ciphertexts::new(options.newsroom),
             world: Mutex::new(options.world),
             frozen: Mutex::default(),
             logins: Mutex::new(Logins::new(options.session_lifetime, options.throttle_logins)),

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a request takes at most one rule from the table of faults, before anything else looks at it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
@@ -113,6 +114,9 @@ impl Exchange {
                 act @ (FaultAct::DropAfter { .. }
                 | FaultAct::Truncate { .. }
                 | FaultAct::HangAfter { .. }
+                | FaultAct::Drip { .. }
+                | FaultAct::FlipByte { .. }
+                | FaultAct::EditHeaders { .. }
                 | FaultAct::HoldAnswer),
             ) => (self.route(parts, body).await?, Some(act)),
         };
@@ -125,7 +129,12 @@ impl Exchange {
                 }
                 Ok(answer.map(|body| AnswerBody::whole(body, guard)))
             }
-            Some(cut) if method != Method::HEAD => self.cut(answer, &cut, guard).await,
+            Some(FaultAct::EditHeaders { headers }) => {
+                let mut answer = answer;
+                edit_headers(answer.headers_mut(), &headers)?;
+                Ok(answer.map(|body| AnswerBody::whole(body, guard)))
+            }
+            Some(act) if method != Method::HEAD => self.spoil(answer, &act, guard).await,
             _ => Ok(answer.map(|body| AnswerBody::whole(body, guard))),
         }
     }
@@ -217,7 +226,8 @@ impl Exchange {
         asked: &HeaderMap,
         method: &Method,
     ) -> Result<Response<Body>, Dropped> {
-        if !self.desk.options.gzip || *method == Method::HEAD || !gzip::is_accepted(asked) {
+        let spared = *method == Method::HEAD || !is(&answer, "application/json");
+        if !self.desk.options.gzip || spared || !gzip::is_accepted(asked) {
             return Ok(answer);
         }
         let (mut parts, body) = answer.into_parts();
@@ -233,42 +243,35 @@ impl Exchange {
         Ok(Response::from_parts(parts, Body::from(body)))
     }
 
-    /// The answer with only the start of its body.
-    async fn cut(
+    /// The answer with something wrong with its body.
+    async fn spoil(
         &self,
         answer: Response<Body>,
-        cut: &FaultAct,
+        act: &FaultAct,
         guard: RequestGuard,
     ) -> Result<Response<AnswerBody>, Dropped> {
+        let stopped = || Box::pin(self.stop.clone().cancelled_owned());
+        let (bytes, then) = match act {
+            FaultAct::DropAfter { bytes } => (*bytes, Then::Cut { flushes: self.flushes.clone() }),
+            FaultAct::HangAfter { bytes } => (*bytes, Then::Hang { stopped: stopped() }),
+            FaultAct::Truncate { bytes } => (*bytes, Then::End),
+            FaultAct::Drip { bytes, every_ms } => {
+                let every = std::time::Duration::from_millis(*every_ms);
+                return Ok(answer.map(|body| AnswerBody::drip(body, *bytes, every, stopped(), guard)));
+            }
+            FaultAct::FlipByte { at } => return Ok(answer.map(|body| AnswerBody::flipped(body, *at, guard))),
+            _other => return Ok(answer.map(|body| AnswerBody::whole(body, guard))),
+        };
         let (mut parts, body) = answer.into_parts();
-        let body = whole(body).await?;
-        let (bytes, then) = match cut {
-            FaultAct::DropAfter { bytes } => {
-                let flushes = self.flushes.clone();
-                (*bytes, Some(Then::Cut { flushes }))
-            }
-            FaultAct::HangAfter { bytes } => {
-                let stopped = Box::pin(self.stop.clone().cancelled_owned());
-                (*bytes, Some(Then::Hang { stopped }))
-            }
-            FaultAct::Truncate { bytes } => (*bytes, None),
-            _other => (u64::MAX, None),
-        };
-        let most = match then {
-            Some(_) => body.len().saturating_sub(1),
-            None => body.len(),
-        };
-        let kept = usize::try_from(bytes).unwrap_or(usize::MAX).min(most);
-        let start = body.slice(..kept);
+        let (body, length) = measured(body).await?;
         let body = match then {
-            Some(then) => {
-                let promised = HeaderValue::from(body.len());
-                parts.headers.insert(header::CONTENT_LENGTH, promised);
-                AnswerBody::start(start, then, guard)
+            Then::Cut { .. } | Then::Hang { .. } => {
+                parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+                AnswerBody::start(body, bytes.min(length.saturating_sub(1)), then, guard)
             }
-            None => {
+            Then::End => {
                 parts.headers.remove(header::CONTENT_LENGTH);
-                AnswerBody::whole(Body::from(start), guard)
+                AnswerBody::start(body, bytes, then, guard)
             }
         };
         Ok(Response::from_parts(parts, body))
@@ -313,12 +316,45 @@ async fn whole(body: Body) -> Result<Bytes, Dropped> {
     to_bytes(body, usize::MAX).await.map_err(|_| Dropped)
 }
 
+/// The body and how long it is. One that does not say is short, and read for it.
+async fn measured(body: Body) -> Result<(Body, u64), Dropped> {
+    if let Some(length) = hyper::body::Body::size_hint(&body).exact() {
+        return Ok((body, length));
+    }
+    let body = whole(body).await?;
+    let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
+    Ok((Body::from(body), length))
+}
+
+/// Whether the answer says that it is of this kind.
+fn is(answer: &Response<Body>, kind: &str) -> bool {
+    answer.headers().get(header::CONTENT_TYPE).is_some_and(|value| value == kind)
+}
+
+fn edit_headers(headers: &mut HeaderMap, edits: &BTreeMap<String, Option<String>>) -> Result<(), Dropped> {
+    for (name, value) in edits {
+        let name = HeaderName::try_from(name).map_err(|_| Dropped)?;
+        match value {
+            Some(value) => {
+                headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| Dropped)?);
+            }
+            None => {
+                headers.remove(name);
+            }
+        }
+    }
+    Ok(())
+}
+
 fn canned(status: u16, name: HeaderName, value: &str, body: String) -> Result<Response<Body>, Dropped> {
     Response::builder().status(status).header(name, value).body(Body::from(body)).map_err(|_| Dropped)
 }
 
 /// The answer with a record of it changed; as it was when there is no such record.
 async fn change(answer: Response<Body>, which: &edit::Which, edits: &[edit::Edit]) -> Result<Response<Body>, Dropped> {
+    if !is(&answer, "application/json") {
+        return Ok(answer);
+    }
     let (mut parts, body) = answer.into_parts();
     let body = whole(body).await?;
     let Ok(mut value) = serde_json::from_slice::<Value>(&body) else {

@@ -7,6 +7,7 @@
 //!
 //! **Invariant:** an answer that a rule holds goes out when the rule goes, however it goes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, header};
@@ -175,6 +176,23 @@ pub enum FaultAct {
         /// Bytes of the body that are sent.
         bytes: u64,
     },
+    /// The body comes slowly: some bytes at once, and some more after each pause. All of it comes in the end.
+    Drip {
+        /// Bytes at a time, at most; at least 1.
+        bytes: u64,
+        /// The pause, in milliseconds.
+        every_ms: u64,
+    },
+    /// All bits of one byte of the body are flipped. A body that ends before it stays as it is.
+    FlipByte {
+        /// Which byte of the body that is sent, from 0: of a range, counted from the range's start.
+        at: u64,
+    },
+    /// Some headers of the answer are others. Those of which HTTP itself makes use are refused.
+    EditHeaders {
+        /// Values by name, any UTF-8 that a header can hold; null takes the header away.
+        headers: BTreeMap<String, Option<String>>,
+    },
 }
 
 fn json_type() -> String {
@@ -197,6 +215,12 @@ impl FaultAct {
     pub fn html(status: u16, body: &str) -> Self {
         let content_type = String::from("text/html; charset=iso-8859-1");
         Self::Answer { status, content_type, body: body.to_owned(), headers: Vec::new() }
+    }
+
+    /// The right answer, with these headers instead of what it has of them, or without them.
+    pub fn edit_headers(headers: &[(&str, Option<&str>)]) -> Self {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.map(str::to_owned)));
+        Self::EditHeaders { headers: headers.collect() }
     }
 
     /// A success that says it is JSON and is not.
@@ -227,6 +251,9 @@ pub enum FaultError {
     /// More than [`LARGEST_BODY`].
     #[error("a body of {0} bytes is too large")]
     Size(u64),
+    /// A body that never comes to its end.
+    #[error("a body cannot come by 0 bytes at a time")]
+    NoDrip,
 }
 
 impl Fault {
@@ -255,6 +282,18 @@ impl Fault {
                 }
             }
             FaultAct::Oversize { bytes, .. } if *bytes > LARGEST_BODY => Err(FaultError::Size(*bytes)),
+            FaultAct::Drip { bytes: 0, .. } => Err(FaultError::NoDrip),
+            FaultAct::Drip { every_ms, .. } if Duration::from_millis(*every_ms) > LONGEST_DELAY => {
+                Err(FaultError::Delay(*every_ms))
+            }
+            FaultAct::EditHeaders { headers } => {
+                for (name, value) in headers {
+                    check_edited(name)?;
+                    let value = value.as_deref().unwrap_or_default();
+                    HeaderValue::from_bytes(value.as_bytes()).map_err(|_| FaultError::Header(value.to_owned()))?;
+                }
+                Ok(())
+            }
             FaultAct::Pass
             | FaultAct::Drop
             | FaultAct::LoseAnswer
@@ -265,7 +304,9 @@ impl Fault {
             | FaultAct::Hang
             | FaultAct::HangAnswer
             | FaultAct::HoldAnswer
-            | FaultAct::HangAfter { .. } => Ok(()),
+            | FaultAct::HangAfter { .. }
+            | FaultAct::Drip { .. }
+            | FaultAct::FlipByte { .. } => Ok(()),
         }
     }
 }
@@ -276,7 +317,16 @@ fn check_header(value: &str) -> Result<(), FaultError> {
 
 /// Whether an answer can have this header besides those that are written anyway.
 fn check_name(name: &str) -> Result<(), FaultError> {
-    let ours = [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION];
+    check_edited(name)?;
+    match name.eq_ignore_ascii_case(header::CONTENT_TYPE.as_str()) {
+        true => Err(FaultError::HeaderName(name.to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// Whether an answer's header can be another, or none.
+fn check_edited(name: &str) -> Result<(), FaultError> {
+    let ours = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION];
     match HeaderName::try_from(name) {
         Ok(name) if !ours.contains(&name) => Ok(()),
         _ => Err(FaultError::HeaderName(name.to_owned())),

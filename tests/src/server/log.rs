@@ -41,6 +41,9 @@ pub struct LoggedRequest {
     pub request_id: Option<String>,
     /// The status of the answer; nothing while there is none, and when the connection was dropped instead.
     pub status: Option<u16>,
+    /// Bytes of the answer's body that were handed to the connection. What a client that went away has received of them
+    /// is at most that.
+    pub body_bytes: u64,
     /// The rule that interfered, by its id.
     pub fault: Option<u64>,
     /// Whether the server has done what it was asked and the answer does not go out: a rule holds it, or hangs on to it.
@@ -55,6 +58,11 @@ impl LoggedRequest {
     /// The value of a header, if it came.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// The value of `Range`, if it came.
+    pub fn range(&self) -> Option<&str> {
+        self.header("range")
     }
 }
 
@@ -248,6 +256,7 @@ impl LoggedRequest {
             headers: headers.collect(),
             request_id: None,
             status: None,
+            body_bytes: 0,
             fault: None,
             held: false,
             began,
@@ -269,6 +278,12 @@ pub(crate) struct RequestGuard {
 impl RequestGuard {
     pub(crate) fn answered(&self, status: u16) {
         self.note(|request| request.status = Some(status));
+    }
+
+    /// Notes that so much of the body went out.
+    pub(crate) fn sent(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.note(|request| request.body_bytes = request.body_bytes.saturating_add(bytes));
     }
 
     pub(crate) fn interfered(&self, fault: u64) {

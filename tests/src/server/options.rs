@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::flavour::ApiFlavour;
 use super::world::World;
 use crate::clock::Clock;
+use crate::generator::NewsroomKey;
 
 /// How long a session lasts on a real server.
 const SESSION_LIFETIME: Duration = Duration::from_secs(7_200);
@@ -47,7 +48,11 @@ pub struct ServerOptions {
     pub throttle_logins: bool,
     /// How long a session lasts.
     pub session_lifetime: Duration,
-    /// Whether answers are compressed for those who take gzip.
+    /// Which key of the newsroom's items are encrypted to.
+    pub newsroom: NewsroomKey,
+    /// Whether a submission counts as read once it was downloaded, which servers of some ages do and others do not.
+    pub downloads_mark_read: bool,
+    /// Whether answers other than downloads are compressed for those who take gzip.
     pub gzip: bool,
     /// In which order marks are named in lists.
     pub seen_by_order: SeenByOrder,
@@ -75,6 +80,8 @@ impl ServerOptions {
             clock: Clock::system(),
             throttle_logins: false,
             session_lifetime: SESSION_LIFETIME,
+            newsroom: NewsroomKey::default(),
+            downloads_mark_read: true,
             gzip: false,
             seen_by_order: SeenByOrder::default(),
             purge_at_once: false,

@@ -1,8 +1,8 @@
 //! The routes of the API, and what they answer to whoever may ask.
 //!
 //! Who may ask is decided before a route is looked for, in [`exchange`](super::exchange). What journalists do is in
-//! [`acts`]. Downloads have their place in [`downloads`], and no routes yet; neither has sending replies:
-//! until they have, they are unknown like any other.
+//! [`acts`], what they fetch in [`downloads`]. Sending replies has no route yet: until it has, it is unknown like any
+//! other.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::acts;
 use super::answer::{Answer, Refusal, json, json_bytes};
 use super::desk::{Desk, List, SignedIn};
+use super::downloads;
 use super::login::Credentials;
 use super::wire::{self, HintsJson, Pen, ROOT, TokenJson};
 use super::world::{Source, SourceState, World};
@@ -30,7 +31,7 @@ const NEWEST_MINOR: u32 = 4;
 
 /// All routes.
 pub(crate) fn router(desk: Arc<Desk>) -> Router {
-    let mut routes = sessions().merge(lists()).merge(records()).merge(downloads()).merge(acts::routes());
+    let mut routes = sessions().merge(lists()).merge(records()).merge(downloads::routes()).merge(acts::routes());
     if desk.options.api.is_newer() {
         routes =
             routes.route("/api/v1/auth", get(|| async { json(StatusCode::OK, &Value::Object(Default::default())) }));
@@ -106,11 +107,6 @@ fn records() -> Router<Arc<Desk>> {
                 ok(&pen.reply(&authors, reply).ok_or(Refusal::NotFound)?)
             }),
         )
-}
-
-/// Downloads of submissions and replies.
-fn downloads() -> Router<Arc<Desk>> {
-    Router::new()
 }
 
 /// A route about a source, listed or not.

@@ -16,6 +16,7 @@ mod access;
 mod acts;
 mod connections;
 mod control;
+mod downloads;
 mod faults;
 mod lists;
 mod login;

@@ -8,6 +8,7 @@
 
 mod acts;
 mod changes;
+mod files;
 mod record;
 mod table;
 
@@ -16,9 +17,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use thiserror::Error;
 
+use super::ciphertext::{LARGEST_ITEM, SMALLEST_REPLY};
 pub(crate) use acts::Deletion;
 pub use changes::{Change, Changes};
-pub use record::{Journalist, RecordId, Reply, Source, SourceKey, SourceState, Submission, SubmissionKind};
+pub use record::{
+    FileState, ItemFile, Journalist, RecordId, Reply, Source, SourceKey, SourceState, Submission, SubmissionKind,
+};
 use table::Table;
 
 /// The name of the account to which the replies and marks of deleted journalists move.
@@ -42,6 +46,22 @@ pub enum WorldError {
     /// A row of the same table has this id already.
     #[error("the id {0} is taken")]
     TakenId(RecordId),
+    /// An item that no ciphertext can have the size of, or that is absurdly large.
+    #[error("a size of {size} bytes is not between {smallest} and {LARGEST_ITEM}")]
+    Size {
+        /// Bytes of ciphertext that were wanted.
+        size: u64,
+        /// The least that such an item can have.
+        smallest: u64,
+    },
+    /// A file is to be cut where it ends already.
+    #[error("the file of {item} has no more than {bytes} bytes")]
+    NotShorter {
+        /// Which item.
+        item: RecordId,
+        /// Bytes that were to be left.
+        bytes: u64,
+    },
 }
 
 /// The whole state of a server.
@@ -163,7 +183,8 @@ impl World {
     ///
     /// # Errors
     ///
-    /// [`WorldError::NoSource`], or [`WorldError::TakenId`].
+    /// [`WorldError::NoSource`], [`WorldError::TakenId`], or [`WorldError::Size`] below
+    /// [`SubmissionKind::smallest_size`].
     pub fn add_submission(
         &mut self,
         id: RecordId,
@@ -175,6 +196,7 @@ impl World {
         if self.submissions.get(id.as_str()).is_some() {
             return Err(WorldError::TakenId(id));
         }
+        check_size(size, kind.smallest_size())?;
         let owner = self.source_mut(source)?;
         let filename = owner.next_filename(kind.suffix());
         let submission = Submission {
@@ -184,12 +206,13 @@ impl World {
             kind,
             size,
             is_downloaded: false,
-            file_is_missing: false,
+            file: ItemFile::new(),
             seen_by: Vec::new(),
         };
         let row = self.submissions.insert(&id, submission)?;
         let owner = self.source_mut(source)?;
         owner.last_updated = Some(now);
+        owner.files_touched = now;
         owner.submission_rows.push(row);
         self.changed();
         Ok(())
@@ -200,7 +223,8 @@ impl World {
     ///
     /// # Errors
     ///
-    /// [`WorldError::NoSource`], [`WorldError::NoJournalist`], or [`WorldError::TakenId`].
+    /// [`WorldError::NoSource`], [`WorldError::NoJournalist`], [`WorldError::TakenId`], or [`WorldError::Size`] below
+    /// [`SMALLEST_REPLY`].
     pub fn add_reply(
         &mut self,
         id: RecordId,
@@ -211,16 +235,20 @@ impl World {
         if self.replies.get(id.as_str()).is_some() {
             return Err(WorldError::TakenId(id));
         }
+        check_size(size, SMALLEST_REPLY)?;
         self.check_journalist(author)?;
-        let filename = self.source_mut(source)?.next_filename("reply.gpg");
+        let owner = self.source_mut(source)?;
+        let filename = owner.next_filename("reply.gpg");
+        let key = owner.key.clone();
         let reply = Reply {
             id: id.clone(),
             source: source.clone(),
             author: author.clone(),
             filename,
             size,
+            key,
             is_deleted_by_source: false,
-            file_is_missing: false,
+            file: ItemFile::new(),
             seen_by: vec![author.clone()],
         };
         let row = self.replies.insert(&id, reply)?;
@@ -297,24 +325,6 @@ impl World {
         let reply = self.take_reply(item.as_str());
         if submission.is_none() && reply.is_none() {
             return Err(WorldError::NoItem(item.clone()));
-        }
-        self.changed();
-        Ok(())
-    }
-
-    /// The file of an item vanishes from the server's disk; its row stays.
-    ///
-    /// # Errors
-    ///
-    /// [`WorldError::NoItem`].
-    pub fn lose_file(&mut self, item: &RecordId) -> Result<(), WorldError> {
-        let submission = self.submissions.get_mut(item.as_str()).map(|row| &mut row.file_is_missing);
-        let reply = self.replies.get_mut(item.as_str()).map(|row| &mut row.file_is_missing);
-        if submission.is_none() && reply.is_none() {
-            return Err(WorldError::NoItem(item.clone()));
-        }
-        for file_is_missing in submission.into_iter().chain(reply) {
-            *file_is_missing = true;
         }
         self.changed();
         Ok(())
@@ -419,6 +429,13 @@ impl World {
 
     fn changed(&mut self) {
         self.revision = self.revision.wrapping_add(1);
+    }
+}
+
+fn check_size(size: u64, smallest: u64) -> Result<(), WorldError> {
+    match (smallest..=LARGEST_ITEM).contains(&size) {
+        true => Ok(()),
+        false => Err(WorldError::Size { size, smallest }),
     }
 }
 

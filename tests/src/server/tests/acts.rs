@@ -37,7 +37,7 @@ impl Room {
         let message = item(Command::NewMessage { source: source.clone(), size: 600 });
         let file = item(Command::NewFile { source: source.clone(), size: 900 });
         let ternberg = TERNBERG.username.to_owned();
-        let reply = item(Command::NewReply { source: source.clone(), journalist: ternberg, size: 700 });
+        let reply = item(Command::NewReply { source: source.clone(), journalist: ternberg, size: SMALLEST_REPLY });
         Self { token, journalist, source, message, file, reply, site }
     }
 
@@ -495,8 +495,8 @@ async fn a_submission_and_a_reply_with_one_id_are_two_things() {
             (source, options.world.journalist_named(TERNBERG.username).unwrap().id.clone())
         };
         let twin = RecordId::from(UNKNOWN);
-        options.world.add_submission(twin.clone(), &source, SubmissionKind::Message, 1, NOW).unwrap();
-        options.world.add_reply(twin.clone(), &source, &author, 1).unwrap();
+        options.world.add_submission(twin.clone(), &source, SubmissionKind::Message, SMALLEST_MESSAGE, NOW).unwrap();
+        options.world.add_reply(twin.clone(), &source, &author, SMALLEST_REPLY).unwrap();
         let room = Room { source, ..Room::with(options).await };
         said(room.seen(&json!({"messages": [UNKNOWN]})), 200, "resources marked seen").await;
         said(room.delete(&format!("/submissions/{UNKNOWN}")), 200, "Submission deleted").await;

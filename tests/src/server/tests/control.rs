@@ -73,7 +73,7 @@ async fn lists_show_a_change_at_once() {
         };
         let before = count().await;
         for more in 1..=4 {
-            site.control().apply(Command::NewMessage { source: source.clone(), size: 1 }).unwrap();
+            site.control().apply(Command::NewMessage { source: source.clone(), size: SMALLEST_MESSAGE }).unwrap();
             assert_eq!(count().await, before + more);
         }
     })
@@ -107,11 +107,14 @@ async fn a_refused_command_says_why() {
         let revision = control.with_world(World::revision);
         let refusals = [
             (Command::Star { source: ghost() }, ControlError::World(WorldError::NoSource(ghost()))),
-            (Command::NewFile { source: ghost(), size: 1 }, ControlError::World(WorldError::NoSource(ghost()))),
+            (
+                Command::NewFile { source: ghost(), size: SMALLEST_FILE },
+                ControlError::World(WorldError::NoSource(ghost())),
+            ),
             (Command::DeleteItem { item: ghost() }, ControlError::World(WorldError::NoItem(ghost()))),
             (Command::LoseFile { item: ghost() }, ControlError::World(WorldError::NoItem(ghost()))),
             (
-                Command::NewReply { source: first_source(&site), journalist: "ghost".to_owned(), size: 1 },
+                Command::NewReply { source: first_source(&site), journalist: "ghost".to_owned(), size: SMALLEST_REPLY },
                 ControlError::World(WorldError::NoJournalist("ghost".to_owned())),
             ),
             (Command::SetKey { source: first_source(&site), key: KeyChoice::Pool(99) }, ControlError::NoKey(99)),
@@ -145,7 +148,7 @@ async fn a_deleted_journalist_is_out_and_the_replies_stay() {
         let token = site.sign_in(MARLOW).await;
         let other = site.sign_in(TERNBERG).await;
         let source = first_source(&site);
-        let reply = Command::NewReply { source, journalist: "ternberg".to_owned(), size: 1 };
+        let reply = Command::NewReply { source, journalist: "ternberg".to_owned(), size: SMALLEST_REPLY };
         let (reply, _) = item(site.control().apply(reply).unwrap());
         site.control().apply(Command::DeleteJournalist { journalist: "ternberg".to_owned() }).unwrap();
         refused(site.signed(Method::GET, "/api/v1/user", &other), 403, NOT_SIGNED_IN).await;

@@ -68,8 +68,10 @@ async fn marks_come_in_no_order_unless_asked() {
             let site = Site::start(ServerOptions { seen_by_order, ..small() }).await;
             let token = site.sign_in(MARLOW).await;
             let source = first_source(&site);
-            let Outcome::Item { uuid, .. } =
-                site.control().apply(Command::NewReply { source, journalist: "marlow".to_owned(), size: 1 }).unwrap()
+            let Outcome::Item { uuid, .. } = site
+                .control()
+                .apply(Command::NewReply { source, journalist: "marlow".to_owned(), size: SMALLEST_REPLY })
+                .unwrap()
             else {
                 panic!("a reply is an item");
             };

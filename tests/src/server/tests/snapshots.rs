@@ -58,9 +58,11 @@ async fn frozen_lists_stay_while_acts_take_effect() {
 
         control.apply(Command::AdvanceClock { seconds: 60 }).unwrap();
         assert_eq!(star(&site, &token, &source).send().await.unwrap().status(), 201);
-        control.apply(Command::NewMessage { source: source.clone(), size: 1 }).unwrap();
+        control.apply(Command::NewMessage { source: source.clone(), size: SMALLEST_MESSAGE }).unwrap();
         let journalist = TERNBERG.username.to_owned();
-        control.apply(Command::NewReply { source: source.clone(), journalist: journalist.clone(), size: 1 }).unwrap();
+        control
+            .apply(Command::NewReply { source: source.clone(), journalist: journalist.clone(), size: SMALLEST_REPLY })
+            .unwrap();
         control.apply(Command::DeleteJournalist { journalist }).unwrap();
         assert_eq!(all().await, before);
         // Acts took effect, and single records say so.

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** whatever a function here changes for the eyes of the API is counted, once, and nothing else is.
 
-use super::{Change, RecordId, SourceState, World, WorldError};
+use super::{Change, ItemFile, RecordId, SourceState, World, WorldError};
 
 /// How the deletion of a row went. The row is gone in either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub(crate) enum Deletion {
 }
 
 impl Deletion {
-    fn of(file_is_missing: bool) -> Self {
-        match file_is_missing {
+    fn of(file: ItemFile) -> Self {
+        match file.is_missing() {
             false => Self::Clean,
             true => Self::FileMissing,
         }
@@ -76,6 +76,22 @@ impl World {
         Ok(())
     }
 
+    /// A journalist downloads a submission, which counts as read from then on, with nobody's mark on it. Downloaded once
+    /// more, nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// [`WorldError::NoItem`].
+    pub(crate) fn download_by_journalist(&mut self, id: &str) -> Result<(), WorldError> {
+        let submission = self.submissions.get_mut(id).ok_or_else(|| WorldError::NoItem(id.into()))?;
+        if !submission.is_downloaded {
+            submission.is_downloaded = true;
+            let submission = submission.id.clone();
+            self.made(Change::SubmissionDownloaded { submission });
+        }
+        Ok(())
+    }
+
     /// A journalist deletes a submission; a reply with the same id stays.
     ///
     /// # Errors
@@ -84,7 +100,7 @@ impl World {
     pub(crate) fn delete_submission_by_journalist(&mut self, id: &str) -> Result<Deletion, WorldError> {
         let submission = self.take_submission(id).ok_or_else(|| WorldError::NoItem(id.into()))?;
         self.made(Change::SubmissionDeleted { submission: submission.id });
-        Ok(Deletion::of(submission.file_is_missing))
+        Ok(Deletion::of(submission.file))
     }
 
     /// A journalist deletes a reply; a submission with the same id stays.
@@ -95,7 +111,7 @@ impl World {
     pub(crate) fn delete_reply_by_journalist(&mut self, id: &str) -> Result<Deletion, WorldError> {
         let reply = self.take_reply(id).ok_or_else(|| WorldError::NoReply(id.into()))?;
         self.made(Change::ReplyDeleted { reply: reply.id });
-        Ok(Deletion::of(reply.file_is_missing))
+        Ok(Deletion::of(reply.file))
     }
 
     /// A journalist deletes a source's items, submissions first. It ends with the first one whose file is missing: that

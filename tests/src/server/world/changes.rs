@@ -37,6 +37,11 @@ pub enum Change {
         /// Whose mark.
         journalist: RecordId,
     },
+    /// A submission was downloaded for the first time, and is read since.
+    SubmissionDownloaded {
+        /// Which submission.
+        submission: RecordId,
+    },
     /// A submission went: alone, or with the rest of its conversation. One that goes with its source is not counted.
     SubmissionDeleted {
         /// Which submission.

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::super::ciphertext::{SMALLEST_FILE, SMALLEST_MESSAGE, SMALLEST_ZIPPED_FILE};
 use crate::generator::Account;
 
 /// An id as the server stores it: text, exactly as it was given, compared letter by letter.
@@ -127,6 +128,9 @@ pub struct Source {
     pub interaction_count: u64,
     /// Its key; null until there is one.
     pub key: Option<Arc<SourceKey>>,
+    /// When the server last touched this source's files: it does with all of them whenever the source sends something, so
+    /// that they do not tell when each came.
+    pub(super) files_touched: Timestamp,
     pub(super) submission_rows: Vec<u64>,
     pub(super) reply_rows: Vec<u64>,
 }
@@ -141,6 +145,7 @@ impl Source {
             last_updated: Some(now),
             interaction_count: 0,
             key,
+            files_touched: now,
             submission_rows: Vec::new(),
             reply_rows: Vec::new(),
         }
@@ -155,7 +160,7 @@ impl Source {
 }
 
 /// What a source can send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubmissionKind {
     /// Text.
@@ -175,12 +180,62 @@ impl SubmissionKind {
         }
     }
 
+    /// The least bytes of ciphertext that one can have here.
+    pub fn smallest_size(self) -> u64 {
+        match self {
+            Self::Message => SMALLEST_MESSAGE,
+            Self::File => SMALLEST_FILE,
+            Self::ZippedFile => SMALLEST_ZIPPED_FILE,
+        }
+    }
+
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Message => "msg.gpg",
             Self::File => "doc.gz.gpg",
             Self::ZippedFile => "doc.zip.gpg",
         }
+    }
+}
+
+/// What is on the server's disk of an item's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileState {
+    /// All of it.
+    Whole,
+    /// Only so many bytes from its start. What the server says of it, but for its length, is what it said of the whole.
+    Shortened(u64),
+    /// Nothing.
+    Missing,
+}
+
+/// An item's file on the server's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ItemFile {
+    /// What is there.
+    pub state: FileState,
+    /// How often it was replaced by another one of the same size.
+    pub edition: u64,
+    /// When something last happened to it after it came.
+    pub changed: Option<Timestamp>,
+}
+
+impl ItemFile {
+    pub(super) const fn new() -> Self {
+        Self { state: FileState::Whole, edition: 0, changed: None }
+    }
+
+    /// Whether there is nothing to download and nothing to delete.
+    pub fn is_missing(self) -> bool {
+        match self.state {
+            FileState::Missing => true,
+            FileState::Whole | FileState::Shortened(_) => false,
+        }
+    }
+
+    /// When it was last touched, as a file of `owner`'s.
+    pub(crate) fn touched(self, owner: &Source) -> Timestamp {
+        self.changed.map_or(owner.files_touched, |changed| changed.max(owner.files_touched))
     }
 }
 
@@ -199,8 +254,8 @@ pub struct Submission {
     pub size: u64,
     /// Whether somebody downloaded it the old way, which leaves no mark of who.
     pub is_downloaded: bool,
-    /// Whether its file has vanished from the disk.
-    pub file_is_missing: bool,
+    /// Its file on the disk.
+    pub file: ItemFile,
     /// Who has seen it, in the order of seeing.
     pub seen_by: Vec<RecordId>,
 }
@@ -218,10 +273,12 @@ pub struct Reply {
     pub filename: String,
     /// Bytes of ciphertext.
     pub size: u64,
+    /// The source's key when the reply was written, to which it is encrypted besides the newsroom's.
+    pub key: Option<Arc<SourceKey>>,
     /// Whether the source has thrown its copy away.
     pub is_deleted_by_source: bool,
-    /// Whether its file has vanished from the disk.
-    pub file_is_missing: bool,
+    /// Its file on the disk.
+    pub file: ItemFile,
     /// Who has seen it, in the order of seeing.
     pub seen_by: Vec<RecordId>,
 }

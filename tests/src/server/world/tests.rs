@@ -32,7 +32,7 @@ fn message(world: &mut World, id: &str) {
 fn items_of_all_kinds_share_one_numbering() {
     let mut world = world();
     message(&mut world, "m");
-    world.add_reply("r".into(), &"s".into(), &"a".into(), 900).unwrap();
+    world.add_reply("r".into(), &"s".into(), &"a".into(), SMALLEST_REPLY).unwrap();
     world.add_submission("f".into(), &"s".into(), SubmissionKind::File, 700, LATER).unwrap();
     assert_eq!(world.submission("m").unwrap().filename, "1-level_reef-msg.gpg");
     assert_eq!(world.reply("r").unwrap().filename, "2-level_reef-reply.gpg");
@@ -44,7 +44,7 @@ fn items_of_all_kinds_share_one_numbering() {
 #[test]
 fn a_source_is_heard_of_when_it_sends_and_not_when_it_is_answered() {
     let mut world = world();
-    world.add_reply("r".into(), &"s".into(), &"a".into(), 900).unwrap();
+    world.add_reply("r".into(), &"s".into(), &"a".into(), SMALLEST_REPLY).unwrap();
     assert_eq!(world.source("s").unwrap().last_updated, Some(NOW));
     message(&mut world, "m");
     assert_eq!(world.source("s").unwrap().last_updated, Some(LATER));
@@ -68,7 +68,7 @@ fn numbers_are_not_given_out_twice() {
 fn a_purge_leaves_nothing() {
     let mut world = world();
     message(&mut world, "m");
-    world.add_reply("r".into(), &"s".into(), &"a".into(), 900).unwrap();
+    world.add_reply("r".into(), &"s".into(), &"a".into(), SMALLEST_REPLY).unwrap();
     world.purge_source(&"s".into()).unwrap();
     assert!(world.source("s").is_none());
     assert!(world.submission("m").is_none() && world.reply("r").is_none());
@@ -95,7 +95,7 @@ fn acts_of_journalists_count_what_they_change() {
     let mut world = world();
     message(&mut world, "m");
     message(&mut world, "n");
-    world.add_reply("m".into(), &"s".into(), &"d".into(), 900).unwrap();
+    world.add_reply("m".into(), &"s".into(), &"d".into(), SMALLEST_REPLY).unwrap();
     let ann = RecordId::from("a");
     let revision = world.revision();
     for _ in 0..2 {
@@ -131,7 +131,7 @@ fn a_deleted_journalists_things_move() {
     message(&mut world, "m");
     world.mark_seen(&"m".into(), &"a".into()).unwrap();
     world.mark_seen(&"m".into(), &"d".into()).unwrap();
-    world.add_reply("r".into(), &"s".into(), &"a".into(), 900).unwrap();
+    world.add_reply("r".into(), &"s".into(), &"a".into(), SMALLEST_REPLY).unwrap();
     world.delete_journalist("ann").unwrap();
     assert_eq!(world.submission("m").unwrap().seen_by, ["d".into()]);
     assert_eq!(world.reply("r").unwrap().author, "d".into());
@@ -155,11 +155,11 @@ fn a_refused_change_changes_nothing() {
     let mut world = world();
     message(&mut world, "m");
     let revision = world.revision();
-    let again = world.add_submission("m".into(), &"s".into(), SubmissionKind::Message, 1, LATER);
+    let again = world.add_submission("m".into(), &"s".into(), SubmissionKind::Message, 600, LATER);
     assert_eq!(again, Err(WorldError::TakenId("m".into())));
     assert_eq!(world.source("s").unwrap().interaction_count, 1);
     assert!(world.delete_item(&"x".into()).is_err());
-    assert!(world.add_reply("r".into(), &"s".into(), &"x".into(), 1).is_err());
+    assert!(world.add_reply("r".into(), &"s".into(), &"x".into(), SMALLEST_REPLY).is_err());
     assert_eq!(world.revision(), revision);
 }
 
