@@ -74,7 +74,10 @@ async fn play(show: &mut Show, sources: u32) -> Result<(), DemoError> {
     let programs = programs?;
     show.step("build", Mark::Ok, &command)?;
 
-    let mut environment = Environment::start(programs, EnvironmentOptions::with_sources(sources, ITEMS)?).await?;
+    // As on a workstation: what happens by itself does.
+    let options =
+        EnvironmentOptions { client_config: String::new(), ..EnvironmentOptions::with_sources(sources, ITEMS)? };
+    let mut environment = Environment::start(programs, options).await?;
     trace::start(environment.directory())?;
     environment.start_daemon().await?;
     let detail = format!(

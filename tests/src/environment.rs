@@ -71,8 +71,19 @@ pub struct EnvironmentOptions {
     pub policy: Vec<(String, String)>,
 }
 
+/// A client's configuration with which nothing happens by itself after a login but the first sync: tests say what happens
+/// when.
+pub const QUIET: &str = "\
+fetch_messages = false
+[sync]
+interval_ms = 86400000
+first_wait_ms = 86400000
+most_wait_ms = 86400000
+stale_ms = 86400000
+";
+
 impl EnvironmentOptions {
-    /// A server of `sources` sources with `items` items each.
+    /// A server of `sources` sources with `items` items each, and a [`QUIET`] client.
     ///
     /// # Errors
     /// [`WorldError`].
@@ -81,7 +92,7 @@ impl EnvironmentOptions {
         Ok(Self {
             server: ServerOptions::new(world),
             proxy_settings: BTreeMap::new(),
-            client_config: String::new(),
+            client_config: QUIET.to_owned(),
             system: System::workstation(),
             qrexec: Conditions::default(),
             policy: Vec::new(),

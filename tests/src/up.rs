@@ -38,6 +38,8 @@ pub async fn run(sources: u32, pace: Pace) -> Result<(), DemoError> {
     let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await;
     let programs = programs.map_err(|_| DemoError::Wrong("the build was cut off".to_owned()))??;
     let mut options = EnvironmentOptions::with_sources(sources, ITEMS)?;
+    // As on a workstation: what happens by itself does.
+    options.client_config = String::new();
     options.server.control_listener = Some(ServerOptions::LOOPBACK);
     options.qrexec.costs = pace.calls;
     if let Some(start) = pace.vm_start {

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use client_vm::clock::Clock;
-use client_vm::engine::{Engine, EngineHandle};
+use client_vm::download::Desk;
+use client_vm::engine::{Engine, EngineHandle, EngineParts};
+use client_vm::files::Files;
 use client_vm::proxy::Proxy;
-use client_vm::store::Store;
+use client_vm::settings::{ActSettings, SyncSettings};
+use client_vm::store::{Store, downloads};
 use control::Event;
 use protocol::value::{OneTimeCode, Passphrase, SoftwareVersion, Username};
 use qubes_rpc::qrexec::Qrexec;
@@ -40,11 +43,20 @@ impl Scene {
         let names = NameTable::new().with(ONION, ONION_PORT, gate.address()).unwrap();
         environment.socks().set_names(names);
         std::fs::create_dir(environment.home()).unwrap();
-        let store = Store::open(&environment.home()).unwrap();
+        let (store, files) = (Store::open(&environment.home()).unwrap(), Files::open(&environment.home()).unwrap());
+        store.write(|transaction| downloads::set_fetch_messages(transaction, false)).await.unwrap();
         let version = SoftwareVersion::try_new("0.0.0-test").unwrap();
         let proxy =
             Proxy::new(Qrexec { program: environment.caller().unwrap() }, PROXY_VM.parse().unwrap(), version.clone());
-        let (engine, handle) = Engine::new(proxy, store, Clock::System, version).await.unwrap();
+        let parts = EngineParts {
+            proxy,
+            desk: Desk { store, files, files_without_etag: false },
+            clock: Clock::System,
+            software: version,
+            sync: SyncSettings::default(),
+            acts: ActSettings::default(),
+        };
+        let (engine, handle) = Engine::new(parts).await.unwrap();
         let (stop, mut running) = (CancellationToken::new(), JoinSet::new());
         running.spawn(engine.run(stop.clone()));
         Self { environment, server, gate, engine: handle, stop, running }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use client_vm::proxy::Proxy;
+use client_vm::proxy::{Patience, Proxy};
 use protocol::Scope;
 use protocol::value::SoftwareVersion;
 use qubes_rpc::qrexec::Qrexec;
@@ -109,7 +109,7 @@ async fn a_handshake_without_an_answer_is_tried_once_more() {
     let proxy = Proxy::new(Qrexec { program }, PROXY_VM.parse().unwrap(), software);
 
     broker.hang_next_call();
-    let opening = proxy.open(Scope::Session, None, || {});
+    let opening = proxy.open(Scope::Session, None, Patience::Usual, || {});
     let time_passes = async {
         bounded(broker.until_events(|events| events.iter().any(|event| event.kind == EventKind::Hung))).await;
         // The whole deadline goes by at once; from then on time is real again, as the second try's process is.

@@ -1,7 +1,7 @@
 //! Environments for acts, and what tests ask of them.
 
 use serde_json::Value;
-use staging::environment::{Environment, EnvironmentOptions, Watch};
+use staging::environment::{Environment, EnvironmentOptions, QUIET, Watch};
 use staging::generator::MARLOW;
 use staging::server::{Change, Changes, RecordId};
 
@@ -11,7 +11,7 @@ pub(crate) const SHORT_WAITS: &str = "[acts]\nfirst_wait_ms = 50\nmost_wait_ms =
 /// An environment with short waits, where MARLOW is signed in and the first sync has ended.
 pub(crate) async fn signed_in(sources: u32, items: u32) -> Environment {
     let mut options = EnvironmentOptions::with_sources(sources, items).unwrap();
-    options.client_config = SHORT_WAITS.to_owned();
+    options.client_config = format!("{QUIET}{SHORT_WAITS}");
     let environment = Environment::with_daemon(options).await.unwrap();
     environment.login(&MARLOW).await.unwrap();
     environment.json(&["refresh"], "").await.unwrap();
