@@ -1,0 +1,95 @@
+//! Why nothing is done, and what ends that.
+
+use serde_json::json;
+use staging::generator::MARLOW;
+use staging::server::{Command, FaultAct};
+
+use crate::support::*;
+
+/// Case Q2: no way to the server is one state for all lanes, and ends with a success.
+#[tokio::test(flavor = "multi_thread")]
+async fn q2_a_network_failure_pauses_all_lanes_and_a_refresh_that_succeeds_lifts_it() {
+    let config = "\
+[sync]
+interval_ms = 86400000
+first_wait_ms = 86400000
+most_wait_ms = 86400000
+[acts]
+first_wait_ms = 86400000
+most_wait_ms = 86400000
+";
+    let environment = environment(2, 0, config).await;
+    environment.login(&MARLOW).await.unwrap();
+    let (_, first, file) = newcomer(&environment, 700, 3_000);
+    let mut watch = environment.watch().await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    until_download(&mut watch, &first, "stored").await;
+    cut_off(&environment).await;
+    environment.json(&["download", file.as_str()], "").await.unwrap();
+    assert_eq!(watch.until("queue_paused").await.unwrap()["reason"], "network");
+    let sources = environment.json(&["sources"], "").await.unwrap()["sources"].clone();
+    let id = sources[1]["uuid"].as_str().unwrap();
+    environment.json(&[if sources[1]["starred"] == true { "unstar" } else { "star" }, id], "").await.unwrap();
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!(status["paused"][0]["reason"], "network");
+    assert_eq!((&status["lanes"]["acts"]["waiting"], &status["lanes"]["files"]["waiting"]), (&json!(1), &json!(1)));
+    assert_eq!(status["lanes"]["acts"]["running"], 0, "one lane's failure is every lane's reason");
+    reconnect(&environment);
+    environment.json(&["refresh"], "").await.unwrap();
+    until_download(&mut watch, &file, "stored").await;
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!(status["paused"], json!([]));
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_users_pause_lasts_until_the_user_ends_it_also_over_a_restart() {
+    let mut environment = environment(1, 0, ASKED).await;
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["pause"], "").await.unwrap();
+    let (source, first, _) = newcomer(&environment, 700, 3_000);
+    environment.json(&["refresh"], "").await.unwrap();
+    environment.stop_daemon(nix::sys::signal::Signal::SIGKILL).await.unwrap();
+    environment.start_daemon().await.unwrap();
+    sign_in_again(&environment).await;
+    environment.json(&["refresh"], "").await.unwrap();
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!(status["paused"], json!([{ "reason": "user" }]));
+    assert_eq!(downloads(&environment, &first).len(), 0);
+    let mut watch = environment.watch().await.unwrap();
+    environment.json(&["resume"], "").await.unwrap();
+    until_download(&mut watch, &first, "stored").await;
+    assert_eq!(content(&environment, &source, &first).await, "downloaded");
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_session_that_is_the_reason_and_nothing_is_called() {
+    let environment = environment(1, 1, SOON).await;
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!(status["paused"], json!([{ "reason": "no_session" }]));
+    assert_eq!(environment.server().control().with_log(|log| log.total()), 0);
+    environment.stop().await.unwrap();
+}
+
+/// A failure of the server is the item's own, and is tried again without anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_of_the_server_is_tried_again_by_itself_and_holds_up_nothing_else() {
+    let environment = environment(0, 0, ASKED).await;
+    environment.login(&MARLOW).await.unwrap();
+    let (_, bad, _) = newcomer(&environment, 700, 3_000);
+    let (_, good, _) = newcomer(&environment, 700, 3_000);
+    let path = format!("/api/v1/sources/*/submissions/{bad}/download");
+    let broken = fault(&environment, &path, FaultAct::json(503, &json!({})));
+    let mut watch = environment.watch().await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    let (mut stored, mut postponed) = (false, 0);
+    while !stored || postponed < 3 {
+        let event = watch.until("download").await.unwrap();
+        stored |= event["item"] == good.as_str() && event["step"] == "stored";
+        postponed += u32::from(event["item"] == bad.as_str() && event["step"] == "postponed");
+    }
+    environment.server().control().apply(Command::RemoveFault { id: broken }).unwrap();
+    until_download(&mut watch, &bad, "stored").await;
+    environment.stop().await.unwrap();
+}

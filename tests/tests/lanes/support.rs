@@ -1,0 +1,115 @@
+//! Environments in which things happen by themselves, soon, and what tests ask of them.
+
+use serde_json::Value;
+use staging::environment::{Environment, EnvironmentOptions, Watch};
+use staging::generator::MARLOW;
+use staging::server::{Command, Fault, FaultAct, KeyChoice, LoggedRequest, Matching, Outcome, RecordId, SourceState};
+
+/// Everything by itself, and soon.
+pub(crate) const SOON: &str = "\
+[sync]
+interval_ms = 50
+first_wait_ms = 50
+most_wait_ms = 200
+[acts]
+first_wait_ms = 50
+most_wait_ms = 200
+";
+
+/// Downloads by themselves, and syncs only when a test says so.
+pub(crate) const ASKED: &str = "\
+[sync]
+interval_ms = 86400000
+first_wait_ms = 86400000
+most_wait_ms = 86400000
+[acts]
+first_wait_ms = 50
+most_wait_ms = 200
+";
+
+/// An environment of that configuration, with its daemon.
+pub(crate) async fn environment(sources: u32, items: u32, config: &str) -> Environment {
+    let mut options = EnvironmentOptions::with_sources(sources, items).unwrap();
+    options.client_config = config.to_owned();
+    Environment::with_daemon(options).await.unwrap()
+}
+
+pub(crate) async fn sign_in_again(environment: &Environment) {
+    environment.server().control().apply(Command::AdvanceClock { seconds: 90 }).unwrap();
+    environment.login(&MARLOW).await.unwrap();
+}
+
+/// A new source with a message and a file of these sizes; gives the three ids.
+pub(crate) fn newcomer(environment: &Environment, message: u64, file: u64) -> (RecordId, RecordId, RecordId) {
+    let control = environment.server().control();
+    let created = Command::NewSource { designation: None, key: KeyChoice::Any, state: SourceState::Listed };
+    let Outcome::Source { uuid: source, .. } = control.apply(created).unwrap() else { unreachable!() };
+    let item = |command| match control.apply(command).unwrap() {
+        Outcome::Item { uuid, .. } => uuid,
+        other => unreachable!("{other:?}"),
+    };
+    let message = item(Command::NewMessage { source: source.clone(), size: message });
+    let file = item(Command::NewFile { source: source.clone(), size: file });
+    (source, message, file)
+}
+
+/// One more message of a source.
+pub(crate) fn message(environment: &Environment, source: &RecordId) -> RecordId {
+    let command = Command::NewMessage { source: source.clone(), size: 700 };
+    match environment.server().control().apply(command).unwrap() {
+        Outcome::Item { uuid, .. } => uuid,
+        other => unreachable!("{other:?}"),
+    }
+}
+
+/// The requests that downloaded an item.
+pub(crate) fn downloads(environment: &Environment, item: &RecordId) -> Vec<LoggedRequest> {
+    let end = format!("/{item}/download");
+    environment.server().control().requests().into_iter().filter(|request| request.path.ends_with(&end)).collect()
+}
+
+/// From now on something goes wrong with requests of this path.
+pub(crate) fn fault(environment: &Environment, path: &str, act: FaultAct) -> u64 {
+    environment.server().control().add_fault(Fault::new(Matching::path(path), act)).unwrap()
+}
+
+/// The pattern of every download.
+pub(crate) const DOWNLOADS: &str = "/api/v1/sources/*/*/*/download";
+
+/// Waits until the item's download takes this step.
+pub(crate) async fn until_download(watch: &mut Watch, item: &RecordId, step: &str) -> Value {
+    loop {
+        let event = watch.until("download").await.unwrap();
+        if event["item"] == item.as_str() && event["step"] == step {
+            return event;
+        }
+    }
+}
+
+/// What is held of an item, as `show` says.
+pub(crate) async fn content(environment: &Environment, source: &RecordId, item: &RecordId) -> String {
+    let shown = environment.json(&["show", source.as_str()], "").await.unwrap();
+    let items = shown["items"].as_array().unwrap();
+    let found = items.iter().find(|shown| shown["uuid"] == item.as_str()).unwrap();
+    found["content"]["state"].as_str().unwrap().to_owned()
+}
+
+/// The ciphertexts that the client holds, and the parts.
+pub(crate) fn held(environment: &Environment) -> (Vec<Vec<u8>>, usize) {
+    let files = |name: &str| -> Vec<_> {
+        std::fs::read_dir(environment.home().join(name)).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let whole = files("ciphertext").into_iter().map(|path| std::fs::read(path).unwrap()).collect();
+    (whole, files("partial").len())
+}
+
+/// There is no way to the server any more.
+pub(crate) async fn cut_off(environment: &Environment) {
+    environment.socks().close_port().unwrap();
+    environment.socks().cut_all().await;
+}
+
+/// There is one again.
+pub(crate) fn reconnect(environment: &Environment) {
+    environment.socks().open_port().unwrap();
+}
