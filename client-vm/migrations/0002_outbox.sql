@@ -24,6 +24,8 @@ CREATE TABLE outbox (
     -- Goes on only when the user says so.
     held          INTEGER NOT NULL DEFAULT 0,
     reason        TEXT,
+    -- Of a refused row: an attempt before the refusal may have had an effect.
+    sent          INTEGER NOT NULL DEFAULT 0,
     -- The last snapshot that had been asked for when the row was last attempted or was confirmed.
     snapshot      INTEGER NOT NULL DEFAULT 0,
     confirmed_us  INTEGER,

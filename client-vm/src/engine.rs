@@ -70,6 +70,23 @@ pub struct EngineParts {
     pub acts: ActSettings,
 }
 
+#[cfg(test)]
+impl EngineParts {
+    /// Those of an engine over `store` whose qrexec calls cannot be made.
+    fn without_qrexec(directory: &std::path::Path, store: Store) -> Self {
+        let software = SoftwareVersion::try_new("0.0.0-test").unwrap();
+        let qrexec = qubes_rpc::qrexec::Qrexec { program: directory.join("no-program") };
+        Self {
+            proxy: Proxy::new(qrexec, "sd-proxy".parse().unwrap(), software.clone()),
+            desk: Desk { store, files: crate::files::Files::open(directory).unwrap(), files_without_etag: false },
+            clock: Clock::System,
+            software,
+            sync: SyncSettings::default(),
+            acts: ActSettings::default(),
+        }
+    }
+}
+
 /// The engine, before it runs.
 #[derive(Debug)]
 pub struct Engine {

@@ -105,7 +105,7 @@ async fn play(show: &mut Show, sources: u32) -> Result<(), DemoError> {
 
 /// What the work left behind, which must be nothing.
 #[derive(Debug, PartialEq, Eq)]
-struct Left {
+pub(crate) struct Left {
     /// qrexec calls that are open, though the daemon has ended.
     calls: u64,
     /// Processes of either VM that still ran when their calls had ended.
@@ -116,7 +116,7 @@ struct Left {
 
 impl Left {
     /// Looks at an environment whose daemon has ended, and ends it. What goes on its own has [`END_BOUND`] to go.
-    async fn of(environment: Environment) -> Result<Self, DemoError> {
+    pub(crate) async fn of(environment: Environment) -> Result<Self, DemoError> {
         let ended = environment.broker().until(|counts| counts.open == 0);
         // What is open after that is told below.
         let _in_time = tokio::time::timeout(END_BOUND, ended).await;
@@ -128,7 +128,7 @@ impl Left {
         Ok(Self { calls, of_vms, children })
     }
 
-    fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         self.calls == 0 && self.of_vms.is_empty() && self.children.is_empty()
     }
 }

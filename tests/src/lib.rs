@@ -17,6 +17,7 @@ pub mod processes;
 pub mod programs;
 pub mod qrexec;
 pub mod server;
+pub mod soak;
 pub mod socks;
 pub mod trace;
 pub mod up;

@@ -10,7 +10,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 use staging::clock::Clock;
 use staging::generator::{Account, MARLOW, TERNBERG};
 use staging::qrexec::broker::Costs;
+use staging::soak::{self, SoakOptions};
 use staging::{bench, demo, netns, probe, up};
+use uuid::Uuid;
 
 /// Splitdrop without Qubes: for trying it and for testing it
 #[derive(Debug, Parser)]
@@ -61,6 +63,25 @@ enum Command {
     Bench {
         #[command(subcommand)]
         what: Bench,
+    },
+    /// Kill the daemon at random moments while a journalist acts, and see that each act has its effect exactly once
+    ///
+    /// Ends with 0, or with 1 when something differs; then it says what, and the seed.
+    #[command(after_help = "Examples:\n  splitdrop-staging soak --kills 200\n  \
+        splitdrop-staging soak --kills 6 --acts 60 --seed 7 --json")]
+    Soak {
+        /// How often the daemon is killed
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+        kills: u32,
+        /// How many acts a round has; rounds follow until there were as many kills
+        #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+        acts: u32,
+        /// What everything random comes from; drawn when not given
+        #[arg(long, value_name = "S")]
+        seed: Option<u64>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Try to reach addresses, and print for each whether that worked
     #[command(after_help = "Example:\n  splitdrop-staging probe 127.0.0.1:9150")]
@@ -158,6 +179,14 @@ async fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Bench { what: Bench::Sync { sources, delay_ms, json } } => {
             Ok(bench::sync::run(&sources, &delay_ms, json).await?)
+        }
+        Command::Soak { kills, acts, seed, json } => {
+            let seed = seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0);
+            let interrupted = async { tokio::signal::ctrl_c().await };
+            tokio::select! {
+                done = soak::run(SoakOptions { kills, acts, seed, json }) => Ok(done?),
+                _ = interrupted => bail!("interrupted, with seed {seed}; everything that was started is ended"),
+            }
         }
         Command::Probe { addresses } => {
             for address in addresses {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::MARLOW;
-use staging::server::RecordId;
+use staging::server::{RecordId, SubmissionKind};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What the examples of `show` speak of.
 const DESIGNATION: &str = "candid marmot";
 const ID: &str = "3f2a0000-0000-4000-8000-000000000001";
+/// What the examples with an item speak of.
+const ITEM: &str = "9b040000-0000-4000-8000-000000000001";
 
 /// How an example is run, and how it must end.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ enum Run {
     /// It asks at a terminal, of which there is none here: it says so and ends with 2, which the help calls an invalid
     /// command line.
     WithoutTerminal,
+    /// It speaks of an act that is not there: it says so and ends with 6.
+    AboutNoAct,
     /// Until its first line; then the test ends it.
     UntilItsFirstLine,
     /// Not here, for this reason.
@@ -35,6 +39,8 @@ fn how(example: &str) -> Run {
     match words.next() {
         Some("daemon") => Run::Not("one runs already, and each test of this package starts it as the example does"),
         Some("watch") => Run::UntilItsFirstLine,
+        Some("delete") if !words.any(|word| word == "--yes") => Run::WithoutTerminal,
+        Some("retry" | "cancel" | "dismiss" | "restore") if !words.any(|word| word == "--all") => Run::AboutNoAct,
         Some("login") if !words.any(|word| word == "--credentials-stdin") => Run::WithoutTerminal,
         _other => Run::ToItsEnd,
     }
@@ -83,7 +89,9 @@ async fn examples(environment: &Environment) -> Vec<String> {
     }
     examples.sort_by_key(|example| match example.split_whitespace().nth(1) {
         Some("login") => 0,
-        Some("logout") => 2,
+        // Others speak of what these take away.
+        Some("delete") => 2,
+        Some("logout") => 3,
         _other => 1,
     });
     examples
@@ -93,7 +101,9 @@ async fn examples(environment: &Environment) -> Vec<String> {
 async fn every_example_in_the_help_does_what_it_says() {
     let mut options = EnvironmentOptions::with_sources(3, 2).unwrap();
     let now = options.server.clock.now();
-    options.server.world.add_source(RecordId::from(ID), DESIGNATION.to_owned(), None, now).unwrap();
+    let (source, world) = (RecordId::from(ID), &mut options.server.world);
+    world.add_source(source.clone(), DESIGNATION.to_owned(), None, now).unwrap();
+    world.add_submission(RecordId::from(ITEM), &source, SubmissionKind::Message, 612, now).unwrap();
     let environment = Environment::with_daemon(options).await.unwrap();
     std::fs::write(environment.directory().join("credentials"), environment.credentials(&MARLOW)).unwrap();
     let examples = examples(&environment).await;
@@ -116,6 +126,12 @@ async fn every_example_in_the_help_does_what_it_says() {
                 assert_eq!(output.status.code(), Some(2), "{example}: {output:?}");
                 let said = String::from_utf8(output.stderr).unwrap();
                 assert!(said.contains("terminal"), "{example}: {said}");
+            }
+            Run::AboutNoAct => {
+                let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+                assert_eq!(output.status.code(), Some(6), "{example}: {output:?}");
+                let said = String::from_utf8(output.stderr).unwrap();
+                assert!(said.contains("splitdrop queue"), "{example}: {said}");
             }
             Run::UntilItsFirstLine => {
                 let mut child = command.spawn().unwrap();

@@ -20,6 +20,7 @@ use protocol::value::SourceId;
 use qubes_rpc::qrexec::{OpenError, QrexecCall};
 use tokio::task::{AbortHandle, Id};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use self::calls::{CallKey, CallNumber, Calls};
 use super::handle::Answer;
@@ -66,7 +67,8 @@ struct Running {
     kind: ActKind,
     source: SourceId,
     rows: Vec<Row>,
-    abort: AbortHandle,
+    /// The session is over.
+    cancel: CancellationToken,
 }
 
 impl Acting {
@@ -326,16 +328,33 @@ impl Engine {
         let SessionState::In(session) = &self.session else { return };
         let (store, token, snapshot) = (self.store.clone(), session.token.clone(), self.acting.snapshot);
         let (rows, deadline) = (batch.rows.clone(), self.acting.settings.deadline);
+        let cancel = CancellationToken::new();
+        let cancelled = cancel.clone();
         let attempt = async move {
-            let begun = store.write(move |transaction| outbox::begin_attempt(transaction, &rows, snapshot)).await;
-            let performed = match begun {
-                Ok(rows) => Ok(perform(call.connection(), &token, rows, deadline).await),
-                Err(error) => Err(error),
+            let performing = async {
+                let begun = store.write(move |transaction| outbox::begin_attempt(transaction, &rows, snapshot)).await;
+                match begun {
+                    Ok(rows) => Ok(perform(call.connection(), &token, rows, deadline).await),
+                    Err(error) => Err(error),
+                }
             };
-            Ended::Act(Box::new(performed))
+            let performed = tokio::select! {
+                performed = performing => Some(performed),
+                () = cancelled.cancelled() => None,
+            };
+            match performed {
+                Some(performed) => Ended::Act(Box::new(performed)),
+                None => {
+                    // The proxy is told to stop: without that it would go on for as long as an act may take.
+                    if let Some(call) = Arc::into_inner(call) {
+                        call.close().await;
+                    }
+                    Ended::Done
+                }
+            }
         };
         let kind = batch.work.kind();
-        let abort = self.tasks.spawn(attempt);
+        let task = self.tasks.spawn(attempt).id();
         self.tell(ActChange {
             act: batch.act,
             kind,
@@ -343,15 +362,8 @@ impl Engine {
             objects: u64::try_from(batch.rows.len()).unwrap_or(u64::MAX),
             step: ActStep::Started,
         });
-        let running = Running {
-            call: number,
-            act: batch.act,
-            kind,
-            source: batch.source,
-            rows: batch.rows,
-            abort: abort.clone(),
-        };
-        self.acting.running.insert(abort.id(), running);
+        let running = Running { call: number, act: batch.act, kind, source: batch.source, rows: batch.rows, cancel };
+        self.acting.running.insert(task, running);
     }
 
     /// An attempt has ended.
@@ -476,14 +488,15 @@ impl Engine {
 
     /// The session is over: nothing more is sent.
     pub(super) fn stop_acting(&mut self) {
-        for (_, running) in self.acting.running.drain() {
-            running.abort.abort();
-        }
         for (_, (_, opening)) in self.acting.opening.drain() {
             opening.abort();
         }
+        // A call in which something runs is closed by the last attempt that uses it.
         for call in self.acting.calls.drain() {
             self.close_call(call);
+        }
+        for (_, running) in self.acting.running.drain() {
+            running.cancel.cancel();
         }
         self.acting.wake = None;
     }
@@ -519,3 +532,6 @@ fn of_deal(error: &DealError) -> Failure {
         DealError::Store(error) => failure::of_store(error),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -213,6 +213,10 @@ impl Engine {
         let stop = cancel.clone();
         let task = self.tasks.spawn(async move {
             let fetched = fetch(call.connection(), &token, candidate, &desk, &reporter, &stop).await;
+            // At the session's end the last one that uses the call closes it in order: the proxy is told to stop.
+            if let Some(call) = Arc::into_inner(call) {
+                call.close().await;
+            }
             Ended::Fetch(Box::new(FetchEnded::Fetched(fetched)))
         });
         self.started(task.id(), Fetching { lane: DownloadLane::Messages, candidate, received, cancel });

@@ -283,19 +283,12 @@ fn give_all(waiting: Vec<Answer<SyncReport>>, result: &Result<SyncReport, Failur
 
 #[cfg(test)]
 mod tests {
-    use protocol::value::SoftwareVersion;
     use protocol::{CallError, ErrorKind, Retry, Stage};
     use qubes_rpc::connection::CallFailure;
-    use qubes_rpc::qrexec::Qrexec;
 
     use super::*;
-    use crate::clock::Clock;
-    use crate::download::Desk;
     use crate::engine::EngineParts;
     use crate::engine::session::OpenSession;
-    use crate::files::Files;
-    use crate::proxy::Proxy;
-    use crate::settings::ActSettings;
     use crate::store::Store;
     use crate::sync::SyncFailure;
 
@@ -304,19 +297,7 @@ mod tests {
     async fn n3_what_a_sync_of_an_old_session_is_told_does_not_end_the_new_one() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        let version = SoftwareVersion::try_new("0.0.0-test").unwrap();
-        let qrexec = Qrexec { program: directory.path().join("no-program") };
-        let proxy = Proxy::new(qrexec, "sd-proxy".parse().unwrap(), version.clone());
-        let files = Files::open(directory.path()).unwrap();
-        let parts = EngineParts {
-            proxy,
-            desk: Desk { store, files, files_without_etag: false },
-            clock: Clock::System,
-            software: version,
-            sync: SyncSettings::default(),
-            acts: ActSettings::default(),
-        };
-        let (mut engine, handle) = Engine::new(parts).await.unwrap();
+        let (mut engine, handle) = Engine::new(EngineParts::without_qrexec(directory.path(), store)).await.unwrap();
         let mut events = handle.subscribe().unwrap();
         for old in [true, false] {
             engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));

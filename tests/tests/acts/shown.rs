@@ -20,3 +20,43 @@ async fn a_star_shows_before_it_is_sent_and_completes_without_a_sync() {
     assert_eq!(changes(&environment).total(), 1);
     environment.stop().await.unwrap();
 }
+
+/// The names of events and, of acts, their steps, up to one's last.
+async fn story(watch: &mut staging::environment::Watch, act: u64) -> Vec<String> {
+    let mut story = Vec::new();
+    loop {
+        let event = watch.next().await.unwrap();
+        let name = event["event"].as_str().unwrap();
+        if name == "proxy_waiting" {
+            // On a busy machine the proxy takes its time to start.
+            continue;
+        }
+        let of_act = name == "act";
+        assert!(!of_act || event["act"] == act, "{event}");
+        story.push(event["step"].as_str().filter(|_| of_act).unwrap_or(name).to_owned());
+        if event["step"] == "confirmed" {
+            return story;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_front_end_is_told_in_the_same_order() {
+    let environment = signed_in(3, 2).await;
+    let sources = ids(&environment).await;
+    let mut watches = [environment.watch().await.unwrap(), environment.watch().await.unwrap()];
+    let starred = source(&environment, &sources[0]).await.unwrap()["starred"].as_bool().unwrap();
+    let command = if starred { "unstar" } else { "star" };
+    for arguments in [&[command, &sources[0]][..], &["delete", "source", &sources[1], "--yes"]] {
+        let act = act(&environment, arguments).await;
+        for watch in &mut watches {
+            // What shows has changed before anybody is told that the server agrees.
+            assert_eq!(
+                story(watch, act).await,
+                ["taken", "sources_changed", "started", "sources_changed", "confirmed"],
+                "{arguments:?}"
+            );
+        }
+    }
+    environment.stop().await.unwrap();
+}

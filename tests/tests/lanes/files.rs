@@ -66,7 +66,7 @@ async fn f1_a_download_goes_on_after_a_cut_and_after_a_kill() {
     environment.json(&["refresh"], "").await.unwrap();
     let path = format!("/api/v1/sources/*/submissions/{file}/download");
     let control = environment.server().control().clone();
-    let first = control
+    control
         .add_fault(staging::server::Fault {
             times: Some(1),
             ..staging::server::Fault::new(
@@ -82,7 +82,6 @@ async fn f1_a_download_goes_on_after_a_cut_and_after_a_kill() {
         .wait_for_log(|log| log.requests().any(|request| request.range().is_some() && request.status.is_some()))
         .await;
     environment.stop_daemon(Signal::SIGKILL).await.unwrap();
-    drop(first);
     control.apply(Command::ClearFaults).unwrap();
     environment.start_daemon().await.unwrap();
     let mut watch = environment.watch().await.unwrap();

@@ -51,6 +51,14 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallNumber(u64);
 
+#[cfg(test)]
+impl CallNumber {
+    /// A number that no call has.
+    pub(super) fn of_none() -> Self {
+        Self(0)
+    }
+}
+
 /// The calls, at most a few.
 #[derive(Debug, Default)]
 pub(super) struct Calls {

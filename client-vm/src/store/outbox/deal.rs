@@ -48,7 +48,10 @@ fn words(deal: Deal) -> (&'static str, &'static str) {
     match deal {
         Deal::Retry => (
             "state IN ('pending', 'attempted', 'refused') OR not_deleted = 1",
-            "UPDATE outbox SET state = CASE state WHEN 'attempted' THEN 'attempted' ELSE 'pending' END,
+            // What may have had an effect is not taken for unsent.
+            "UPDATE outbox SET state = CASE
+                     WHEN state IN ('attempted', 'confirmed') OR state = 'refused' AND sent THEN 'attempted'
+                     ELSE 'pending' END,
                  attempts = CASE state WHEN 'attempted' THEN attempts ELSE 0 END, held = 0, wait_from_us = NULL,
                  wait_us = NULL, not_deleted = 0, listed = 0, confirmed_us = NULL",
         ),
@@ -69,14 +72,16 @@ pub fn deal(
     acts: &[ActId],
 ) -> Result<Vec<ActChange>, DealError> {
     let (condition, change) = words(deal);
-    let mut changes: Vec<ActChange> = Vec::new();
+    let (mut changes, mut show_again): (Vec<ActChange>, bool) = (Vec::new(), false);
     for act in acts.iter().copied().collect::<BTreeSet<_>>() {
         let key = params![i64::try_from(act.0).unwrap_or(i64::MAX), journalist.as_str()];
-        let (all, fitting): (u64, u64) = transaction
+        let (all, fitting, not_deleted): (u64, u64, bool) = transaction
             .prepare_cached(&format!(
-                "SELECT count(*), coalesce(sum({condition}), 0) FROM outbox WHERE act = ?1 AND journalist_id = ?2"
+                "SELECT count(*), coalesce(sum({condition}), 0), coalesce(max(({condition}) AND not_deleted), 0)
+                 FROM outbox WHERE act = ?1 AND journalist_id = ?2"
             ))?
-            .query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
+            .query_row(key, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        show_again |= not_deleted;
         if all == 0 {
             return Err(DealError::NoAct(act));
         }
@@ -96,7 +101,8 @@ pub fn deal(
             }
         }
     }
-    if deal == Deal::Restore {
+    if show_again {
+        // Given up, or being deleted once more: until the server confirms that, it is there.
         forget_reduced(transaction)?;
     }
     Ok(changes)

@@ -90,9 +90,12 @@ pub fn settle(
     waits: &Waits,
     jitter: f64,
 ) -> Result<Settled, StoreError> {
+    // What the server has done is done, also where dom0 has refused to let it be sent again meanwhile.
     let attempts: Option<u32> = transaction
-        .prepare_cached("SELECT attempts FROM outbox WHERE id = ?1 AND state = 'attempted'")?
-        .query_row([row.id], |sql| sql.get(0))
+        .prepare_cached(
+            "SELECT attempts FROM outbox WHERE id = ?1 AND (state = 'attempted' OR ?2 AND state = 'refused')",
+        )?
+        .query_row(params![row.id, *outcome == Outcome::Done], |sql| sql.get(0))
         .optional()?;
     let Some(attempts) = attempts else { return Ok(Settled::Gone) };
     match outcome {
@@ -102,8 +105,8 @@ pub fn settle(
         }
         Outcome::Refused { reason } => {
             transaction
-                .prepare_cached("UPDATE outbox SET state = 'refused', held = 0, reason = ?2 WHERE id = ?1")?
-                .execute(params![row.id, reason])?;
+                .prepare_cached("UPDATE outbox SET state = 'refused', sent = ?3, held = 0, reason = ?2 WHERE id = ?1")?
+                .execute(params![row.id, reason, row.before == Before::Attempted])?;
             Ok(Settled::Refused)
         }
         Outcome::NoEffect { reason } => {
@@ -195,7 +198,7 @@ pub fn refuse_unsent(
         Unsent::Deletions(act) => ("act = ?1 AND kind IN ('delete_source', 'delete_item')", &act.0),
     };
     let mut statement = transaction.prepare_cached(&format!(
-        "UPDATE outbox SET state = 'refused', held = 0, reason = ?2
+        "UPDATE outbox SET state = 'refused', sent = state = 'attempted', held = 0, reason = ?2
          WHERE {condition} AND state IN ('pending', 'attempted')
          RETURNING act, kind, source_id"
     ))?;

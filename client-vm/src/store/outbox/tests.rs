@@ -1,1 +1,12 @@
-
+mod checks;
+mod dealing;
+mod deletions;
+mod hands;
+mod machine;
+mod marks;
+mod random;
+mod reference;
+mod sending;
+mod server;
+mod sessions;
+mod world;

@@ -1,0 +1,126 @@
+//! The lane of acts, where it meets a fault of its own.
+
+use std::time::Duration;
+
+use control::{ActState, QueueEntry};
+use protocol::value::Timestamp;
+use rusqlite::params;
+use tokio::sync::broadcast::Receiver;
+
+use super::*;
+use crate::engine::EngineParts;
+use crate::engine::session::OpenSession;
+use crate::store::Store;
+
+const SOURCES: [&str; 2] = ["10000000-0000-4000-8000-000000000001", "10000000-0000-4000-8000-000000000002"];
+
+/// An engine whose qrexec calls cannot be made, over a store that knows two sources.
+async fn engine(directory: &std::path::Path) -> (Engine, Receiver<Event>) {
+    let store = Store::open(directory).unwrap();
+    store
+        .write(|transaction| {
+            for id in SOURCES {
+                transaction.execute(
+                    "INSERT INTO server_source (id, digest, designation, starred, last_updated_us, interactions)
+                     VALUES (?1, zeroblob(32), 'candid marmot', 0, 0, 0)",
+                    params![id],
+                )?;
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+    let (mut engine, handle) = Engine::new(EngineParts::without_qrexec(directory, store)).await.unwrap();
+    engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));
+    let events = handle.subscribe().unwrap();
+    (engine, events)
+}
+
+/// Takes a star of each source, without sending anything; gives what is ready then.
+async fn take_stars(engine: &Engine) -> Vec<Batch> {
+    let (journalist, now) = (engine.session.journalist().unwrap(), engine.clock.now());
+    engine
+        .store
+        .write_or(move |transaction| {
+            for id in SOURCES {
+                let act = Act::Star { sources: vec![id.parse().map_err(StoreError::from)?] };
+                outbox::enqueue(transaction, journalist, &act, now)?;
+            }
+            Ok::<_, EnqueueError>(())
+        })
+        .await
+        .unwrap();
+    ready(engine).await
+}
+
+async fn ready(engine: &Engine) -> Vec<Batch> {
+    let (journalist, now) = (engine.session.journalist().unwrap(), engine.clock.now());
+    let none = (HashSet::new(), HashSet::new());
+    let ready = move |transaction: &rusqlite::Transaction<'_>| {
+        Ok(outbox::ready(transaction, journalist, now, &none.0, &none.1)?.batches)
+    };
+    engine.store.read(ready).await.unwrap()
+}
+
+async fn queue(engine: &Engine) -> Vec<QueueEntry> {
+    let now: Timestamp = engine.clock.now();
+    engine.store.read(move |transaction| outbox::queue(transaction, now, &outbox::Lane::default())).await.unwrap()
+}
+
+/// Case Q5.
+#[tokio::test]
+async fn q5_a_panic_while_acts_are_sent_leaves_them_open_and_the_lane_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut engine, mut events) = engine(directory.path()).await;
+    let batches = take_stars(&engine).await;
+    let [first, second] = batches.as_slice() else { unreachable!("{batches:?}") };
+
+    // The first is noted as being sent, and then its task panics.
+    let rows = first.rows.clone();
+    engine.store.write(move |transaction| outbox::begin_attempt(transaction, &rows, 0)).await.unwrap();
+    let task = engine.tasks.spawn(async { panic!("a fault, which the test wants") });
+    let running = Running {
+        call: CallNumber::of_none(),
+        act: first.act,
+        kind: first.work.kind(),
+        source: first.source,
+        rows: first.rows.clone(),
+        cancel: CancellationToken::new(),
+    };
+    engine.acting.running.insert(task.id(), running);
+    let ended = engine.tasks.join_next_with_id().await.unwrap();
+    engine.ended(ended).await;
+
+    let Ok(Event::Act(told)) = events.try_recv() else { unreachable!("an event says so") };
+    assert_eq!((told.act, told.source, told.objects), (first.act, first.source, 1));
+    let ActStep::Postponed { failure, next_try: Some(_) } = told.step else { unreachable!("{told:?}") };
+    assert!(failure.message.contains("a fault"), "{failure}");
+    let queue = queue(&engine).await;
+    let [panicked, other] = queue.as_slice() else { unreachable!("{queue:?}") };
+    assert_eq!((panicked.act, &panicked.state, panicked.attempts), (first.act, &ActState::Unconfirmed, 1));
+    assert_eq!(panicked.reason.as_ref(), Some(&failure.message));
+    assert_eq!((other.act, other.attempts, &other.reason), (second.act, 0, &None));
+    // The other goes on: it is ready, and a call is being opened for it. The first waits for its time.
+    assert_eq!(ready(&engine).await, [second.clone()]);
+    assert!(engine.acting.running.is_empty() && engine.pause_reasons().is_empty());
+    let opening: Vec<_> = engine.acting.opening.values().map(|(key, _)| *key).collect();
+    assert_eq!(opening, [CallKey::Marks]);
+}
+
+/// Case Q5.
+#[tokio::test]
+async fn q5_a_panic_while_a_call_is_opened_is_tried_again_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut engine, _events) = engine(directory.path()).await;
+    take_stars(&engine).await;
+    let abort = engine.tasks.spawn(async { panic!("a fault, which the test wants") });
+    engine.acting.opening.insert(abort.id(), (CallKey::Marks, abort.clone()));
+    engine.acting.calls.opening(CallKey::Marks);
+    let ended = engine.tasks.join_next_with_id().await.unwrap();
+    engine.ended(ended).await;
+
+    assert!(engine.acting.opening.is_empty() && !engine.acting.calls.has(CallKey::Marks));
+    let wake = engine.acting.wake.expect("nothing else would wake the lane");
+    assert!(wake <= Instant::now() + Duration::from_secs(10));
+    assert!(queue(&engine).await.iter().all(|entry| entry.state == ActState::Waiting && entry.attempts == 0));
+}

@@ -1,0 +1,369 @@
+//! The outbox against the reference, through whatever may happen.
+//!
+//! What is tried are short lives: acts, attempts that end in every way, snapshots that are old when they are applied, lists
+//! that do not fit together, colleagues, logins, crashes, a clock that jumps. After each step every journalist sees just
+//! what they must; at the end, with a server that answers, nothing is lost and nothing was done twice.
+//!
+//! One thing is assumed: a request whose attempt has ended, because of its answer, a logout or a crash, is performed before
+//! that or never.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use control::Deal;
+use proptest::prelude::*;
+use rusqlite::Connection;
+
+use super::checks::Look;
+use super::machine::{Ending, Machine, Opening};
+use super::reference::{Entry, Status};
+use super::server::{By, FOR_EVER, Server};
+use super::world::{Itm, Src, What, Who, Wish, new_store};
+
+/// How many lives each test tries; more where PROPTEST_CASES says so.
+const CASES: u32 = 1_000;
+
+#[derive(Debug, Clone, Copy)]
+enum Op {
+    Login(Who),
+    Logout,
+    Act(Pick),
+    Choose {
+        pick: usize,
+        opening: Opening,
+    },
+    Begin(usize),
+    Perform {
+        attempt: usize,
+        mask: u8,
+        linger: u8,
+    },
+    End {
+        attempt: usize,
+        ending: Ending,
+    },
+    /// From the choice to the answer, of whatever can be sent.
+    Send {
+        pick: usize,
+        mask: u8,
+        linger: u8,
+        ending: Ending,
+    },
+    CloseCall(usize),
+    Crash,
+    Clock(i64),
+    AskSnapshot,
+    ListSources,
+    ListItems,
+    Apply,
+    Sync,
+    /// Time passes, with syncs.
+    Syncs,
+    /// An act that is sent at once and listed for ever if it is a deletion; time passes.
+    Overdue(Pick),
+    /// Something is sent, nobody knows what became of it, and dom0 refuses to let it be sent again.
+    Barred(usize),
+    Colleague {
+        who: Who,
+        pick: Pick,
+        linger: u8,
+    },
+    NewItem(u16),
+    NewSource,
+    Deal(Deal, usize),
+    /// Of what the server has not deleted.
+    DealNotDeleted(Deal),
+}
+
+/// An act, by numbers that are taken modulo what there is.
+#[derive(Debug, Clone, Copy)]
+struct Pick {
+    kind: u8,
+    source: u16,
+    /// Which of the sources or items.
+    mask: u8,
+    /// Whether it names also what is not there.
+    stray: bool,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let small = || 0..4_usize;
+    prop_oneof![
+        2 => who().prop_map(Op::Login),
+        1 => Just(Op::Logout),
+        14 => pick().prop_map(Op::Act),
+        6 => (small(), opening()).prop_map(|(pick, opening)| Op::Choose { pick, opening }),
+        6 => small().prop_map(Op::Begin),
+        6 => (small(), mask(), linger())
+            .prop_map(|(attempt, mask, linger)| Op::Perform { attempt, mask, linger }),
+        6 => (small(), ending()).prop_map(|(attempt, ending)| Op::End { attempt, ending }),
+        5 => (small(), mask(), linger(), ending())
+            .prop_map(|(pick, mask, linger, ending)| Op::Send { pick, mask, linger, ending }),
+        1 => small().prop_map(Op::CloseCall),
+        1 => Just(Op::Crash),
+        3 => prop::sample::select(vec![-18_000, -600, 30, 120, 3_600, 18_000]).prop_map(Op::Clock),
+        4 => Just(Op::AskSnapshot),
+        3 => Just(Op::ListSources),
+        3 => Just(Op::ListItems),
+        4 => Just(Op::Apply),
+        2 => Just(Op::Sync),
+        2 => Just(Op::Syncs),
+        2 => pick().prop_map(|pick| Op::Overdue(Pick { kind: 3 + pick.kind % 2, ..pick })),
+        2 => small().prop_map(Op::Barred),
+        4 => (who(), pick(), linger()).prop_map(|(who, pick, linger)| Op::Colleague { who, pick, linger }),
+        2 => (0..4_u16).prop_map(Op::NewItem),
+        1 => Just(Op::NewSource),
+        6 => (deal(), small()).prop_map(|(deal, pick)| Op::Deal(deal, pick)),
+        3 => prop::sample::select(vec![Deal::Retry, Deal::Restore]).prop_map(Op::DealNotDeleted),
+    ]
+}
+
+fn who() -> impl Strategy<Value = Who> {
+    prop::sample::select(vec![Who::Anna, Who::Ben])
+}
+
+fn pick() -> impl Strategy<Value = Pick> {
+    (0..5_u8, 0..4_u16, mask(), prop::bool::weighted(0.05)).prop_map(|(kind, source, mask, stray)| Pick {
+        kind,
+        source,
+        mask,
+        stray,
+    })
+}
+
+fn mask() -> impl Strategy<Value = u8> {
+    prop_oneof![4 => Just(u8::MAX), 1 => Just(0b0101_0101), 1 => Just(0b0011_0010), 2 => Just(1), 2 => Just(0)]
+}
+
+fn linger() -> impl Strategy<Value = u8> {
+    prop_oneof![4 => Just(0), 2 => 1..5_u8, 2 => Just(FOR_EVER)]
+}
+
+fn opening() -> impl Strategy<Value = Opening> {
+    prop_oneof![6 => Just(Opening::Allowed), 3 => Just(Opening::Refused), 1 => Just(Opening::Failed)]
+}
+
+fn ending() -> impl Strategy<Value = Ending> {
+    prop_oneof![
+        6 => Just(Ending::Answered),
+        2 => Just(Ending::Fault { retry_after: None }),
+        1 => Just(Ending::Fault { retry_after: Some(Duration::from_secs(300)) }),
+        2 => Just(Ending::Refused),
+        2 => Just(Ending::NoEffect),
+        1 => Just(Ending::UsedUp),
+    ]
+}
+
+fn deal() -> impl Strategy<Value = Deal> {
+    prop_oneof![
+        2 => Just(Deal::Retry),
+        2 => Just(Deal::Cancel),
+        1 => Just(Deal::Dismiss),
+        1 => Just(Deal::Restore),
+    ]
+}
+
+impl Machine<'_> {
+    fn step(&mut self, op: Op) {
+        self.now += 3_000_000;
+        match op {
+            Op::Login(who) => self.login(who),
+            Op::Logout => self.logout(),
+            Op::Act(pick) => {
+                let wish = self.wish(pick);
+                self.act(&wish);
+            }
+            Op::Choose { pick, opening } => self.choose(pick, opening),
+            Op::Begin(attempt) => self.begin(self.one_of_running(attempt)),
+            Op::Perform { attempt, mask, linger } => self.perform(self.one_of_running(attempt), mask, linger),
+            Op::End { attempt, ending } => self.end(self.one_of_running(attempt), ending),
+            Op::Send { pick, mask, linger, ending } => self.send_one(pick, mask, linger, ending),
+            Op::CloseCall(pick) => {
+                let closed = self.open.iter().nth(pick).copied();
+                self.open.retain(|act| Some(*act) != closed);
+            }
+            Op::Crash => self.crash(),
+            Op::Clock(seconds) => self.now = self.now.saturating_add_signed(seconds * 1_000_000),
+            Op::AskSnapshot => self.ask_snapshot(),
+            Op::ListSources => self.list_sources(),
+            Op::ListItems => self.list_items(),
+            Op::Apply => self.apply(),
+            Op::Sync => self.sync(),
+            Op::Syncs => self.syncs(),
+            Op::Overdue(pick) => {
+                let wish = self.wish(pick);
+                self.act(&wish);
+                self.send_one(usize::from(pick.mask), u8::MAX, FOR_EVER, Ending::Answered);
+                self.syncs();
+            }
+            Op::Barred(pick) => {
+                self.send_one(pick, u8::MAX, 0, Ending::Fault { retry_after: None });
+                self.now += 600_000_000;
+                self.open.clear();
+                self.choose(pick, Opening::Refused);
+            }
+            Op::Colleague { who, pick, linger } => {
+                for what in self.whats(pick) {
+                    self.server.perform(what, By::Colleague(who), linger);
+                }
+            }
+            Op::NewItem(source) => {
+                self.server.add_item(Src(source));
+            }
+            Op::NewSource => {
+                if self.server.sources() < 4 {
+                    self.server.add_source(false);
+                }
+            }
+            Op::Deal(deal, pick) => {
+                let mut acts: Vec<_> = self.reference.entries.iter().map(|entry| entry.act).collect();
+                acts.dedup();
+                // One act too many: there is none of this number.
+                acts.push(10_000);
+                self.deal(deal, acts[pick % acts.len()]);
+            }
+            Op::DealNotDeleted(deal) => {
+                let not_deleted = |entry: &&Entry| matches!(entry.status, Status::Confirmed { told: true, .. });
+                if let Some(act) = self.reference.entries.iter().find(not_deleted).map(|entry| entry.act) {
+                    self.deal(deal, act);
+                }
+            }
+        }
+    }
+
+    fn send_one(&mut self, pick: usize, mask: u8, linger: u8, ending: Ending) {
+        let before = self.running.len();
+        self.choose(pick, Opening::Allowed);
+        if self.running.len() > before {
+            self.begin(before);
+            self.perform(before, mask, linger);
+            self.end(before, ending);
+        }
+    }
+
+    fn syncs(&mut self) {
+        for _ in 0..3 {
+            self.now += 1_500_000_000;
+            self.sync();
+        }
+    }
+
+    fn one_of_running(&self, pick: usize) -> usize {
+        pick.checked_rem(self.running.len()).unwrap_or(0)
+    }
+
+    /// What the server is asked for by somebody else.
+    fn whats(&self, pick: Pick) -> Vec<What> {
+        match self.wish(pick) {
+            Wish::Star(sources) => sources.into_iter().map(What::Star).collect(),
+            Wish::Unstar(sources) => sources.into_iter().map(What::Unstar).collect(),
+            Wish::Seen(source, items) => items.into_iter().map(|item| What::Seen(source, item)).collect(),
+            // A colleague deletes one thing, or there would soon be nothing left.
+            Wish::DeleteSources(sources) => sources.into_iter().take(1).map(What::DeleteSource).collect(),
+            Wish::DeleteItems(source, items) => {
+                items.into_iter().take(1).map(|item| What::DeleteItem(source, item)).collect()
+            }
+        }
+    }
+
+    fn wish(&self, pick: Pick) -> Wish {
+        let sources = u16::try_from(self.server.sources()).unwrap();
+        let source = Src(pick.source % sources);
+        let chosen = |at: usize| pick.mask & (1 << (at % 8)) != 0;
+        let mut named: Vec<_> = if pick.mask.count_ones() > 1 {
+            (0..sources).map(Src).enumerate().filter(|(at, _)| chosen(*at)).map(|(_, source)| source).collect()
+        } else {
+            vec![source]
+        };
+        let view = self.reference.view(self.signed_in.unwrap_or(Who::Anna));
+        let of_source = view.items.iter().filter(|(_, item)| item.source == source).map(|(item, _)| *item);
+        let mut items: Vec<_> = of_source.enumerate().filter(|(at, _)| chosen(*at)).map(|(_, item)| item).collect();
+        if pick.stray {
+            named.push(Src(sources));
+            items.push(Itm(pick.source * 3));
+            items.sort();
+        }
+        match pick.kind {
+            0 => Wish::Star(named),
+            1 => Wish::Unstar(named),
+            2 => Wish::Seen(source, items),
+            3 => Wish::DeleteSources(if pick.stray { named } else { vec![source] }),
+            _ => Wish::DeleteItems(source, items),
+        }
+    }
+}
+
+/// A life: the stars and numbers of items of its sources, and what happens.
+fn life() -> impl Strategy<Value = (Vec<(bool, usize)>, Vec<Op>)> {
+    let sources = prop::collection::vec((any::<bool>(), 0..4_usize), 2..4);
+    (sources, prop::collection::vec(op(), 1..40))
+}
+
+thread_local! {
+    static STORE: RefCell<Connection> = {
+        // One large block that comes and goes, and the allocator keeps what is freed: SQLite's short-lived tables are the
+        // most of the work here, and would be mapped anew each time.
+        drop(std::hint::black_box(vec![0_u8; 8 << 20]));
+        RefCell::new(new_store())
+    };
+}
+
+/// Lives through it in a store that is used again, since making one takes longer than a life.
+fn live(sources: &[(bool, usize)], delete_asks: bool, ops: &[Op]) {
+    STORE.with_borrow_mut(|store| {
+        store
+            .execute_batch(
+                "DELETE FROM outbox; DELETE FROM sqlite_sequence; DELETE FROM server_source;
+                 DELETE FROM server_submission; DELETE FROM server_reply; DELETE FROM local_journalist;",
+            )
+            .unwrap();
+        let mut server = Server::default();
+        for (starred, items) in sources {
+            let source = server.add_source(*starred);
+            for _ in 0..*items {
+                server.add_item(source);
+            }
+        }
+        let mut machine = Machine::new(store, server, delete_asks);
+        machine.login(Who::Anna);
+        machine.sync();
+        for op in ops {
+            machine.step(*op);
+            machine.check(Look::Quick);
+        }
+        // Front ends are told what the views say, in more words and more slowly.
+        machine.check(match ops.len() % 6 {
+            0 => Look::Close(Who::Anna),
+            1 => Look::Close(Who::Ben),
+            _ => Look::Quick,
+        });
+        for who in Who::BOTH {
+            machine.work_off(who);
+            machine.check(Look::Quick);
+        }
+        // What is listed a few times more, and what was restored last.
+        for _ in 0..5 {
+            machine.sync();
+        }
+        machine.check(Look::Quick);
+        machine.check_end();
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(CASES),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn nothing_is_lost_or_done_twice_or_goes_back((sources, ops) in life()) {
+        live(&sources, false, &ops);
+    }
+
+    #[test]
+    fn nothing_is_lost_or_done_twice_or_goes_back_where_dom0_asks((sources, ops) in life()) {
+        live(&sources, true, &ops);
+    }
+}

@@ -1,0 +1,252 @@
+//! The few journalists, sources and items of these tests, as ids and records.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use control::Act;
+use protocol::value::{
+    Bounded, Designation, ItemId, JournalistId, OrderNumber, ReplyId, Size, SourceId, SubmissionId, Timestamp, Username,
+};
+use protocol::{Listed, Reply, Source, Submission, SubmissionKind};
+use rusqlite::Connection;
+
+use super::super::{Item, ItemName, Work};
+use crate::store::migration;
+
+/// Journalists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Who {
+    Anna,
+    Ben,
+}
+
+impl Who {
+    pub(super) const BOTH: [Self; 2] = [Self::Anna, Self::Ben];
+
+    pub(super) fn id(self) -> JournalistId {
+        match self {
+            Self::Anna => id(1),
+            Self::Ben => id(2),
+        }
+    }
+
+    pub(super) fn name(self) -> Username {
+        Username::try_new(match self {
+            Self::Anna => "anna",
+            Self::Ben => "ben",
+        })
+        .unwrap()
+    }
+
+    pub(super) fn of(journalist: JournalistId) -> Self {
+        Self::BOTH.into_iter().find(|who| who.id() == journalist).unwrap()
+    }
+}
+
+/// Sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Src(pub(super) u16);
+
+impl Src {
+    pub(super) fn id(self) -> SourceId {
+        id(self.0)
+    }
+
+    pub(super) fn of(source: SourceId) -> Self {
+        Self(number(source.as_str()))
+    }
+}
+
+/// Items. One with an odd number is a reply, and its id is spelled like that of the submission before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Itm(pub(super) u16);
+
+impl Itm {
+    pub(super) fn name(self) -> ItemName {
+        match self.0 % 4 {
+            0 => ItemName::Message(id(self.0 / 2)),
+            2 => ItemName::File(id(self.0 / 2)),
+            _ => ItemName::Reply(id(self.0 / 2)),
+        }
+    }
+
+    pub(super) fn id(self) -> ItemId {
+        self.name().id()
+    }
+
+    pub(super) fn order(self) -> OrderNumber {
+        OrderNumber::try_new(u64::from(self.0) + 1).unwrap()
+    }
+
+    pub(super) fn of(item: ItemId) -> Self {
+        match item {
+            ItemId::Submission(id) => Self(number(id.as_str()) * 2),
+            ItemId::Reply(id) => Self(number(id.as_str()) * 2 + 1),
+        }
+    }
+}
+
+fn id<I: std::str::FromStr<Err: std::fmt::Debug>>(number: u16) -> I {
+    format!("{number:08x}-0000-4000-8000-000000000000").parse().unwrap()
+}
+
+fn number(id: &str) -> u16 {
+    u16::from_str_radix(id.split_once('-').unwrap().0, 16).unwrap()
+}
+
+/// What one row does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    Star(Src),
+    Unstar(Src),
+    Seen(Src, Itm),
+    DeleteSource(Src),
+    DeleteItem(Src, Itm),
+}
+
+impl What {
+    pub(super) fn source(self) -> Src {
+        match self {
+            Self::Star(source)
+            | Self::Unstar(source)
+            | Self::Seen(source, _)
+            | Self::DeleteSource(source)
+            | Self::DeleteItem(source, _) => source,
+        }
+    }
+
+    pub(super) fn item(self) -> Option<Itm> {
+        match self {
+            Self::Seen(_, item) | Self::DeleteItem(_, item) => Some(item),
+            Self::Star(_) | Self::Unstar(_) | Self::DeleteSource(_) => None,
+        }
+    }
+
+    /// What a source's star becomes by it.
+    pub(super) fn star(self) -> Option<bool> {
+        match self {
+            Self::Star(_) => Some(true),
+            Self::Unstar(_) => Some(false),
+            Self::Seen(..) | Self::DeleteSource(_) | Self::DeleteItem(..) => None,
+        }
+    }
+
+    pub(super) fn is_deletion(self) -> bool {
+        matches!(self, Self::DeleteSource(_) | Self::DeleteItem(..))
+    }
+
+    pub(super) fn work(self) -> Work {
+        let item = |item: Itm| Item { name: item.name(), order: item.order() };
+        match self {
+            Self::Star(_) => Work::Star,
+            Self::Unstar(_) => Work::Unstar,
+            Self::Seen(_, seen) => Work::Seen(item(seen)),
+            Self::DeleteSource(_) => Work::DeleteSource,
+            Self::DeleteItem(_, deleted) => Work::DeleteItem(item(deleted)),
+        }
+    }
+}
+
+/// What a journalist asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wish {
+    Star(Vec<Src>),
+    Unstar(Vec<Src>),
+    Seen(Src, Vec<Itm>),
+    DeleteSources(Vec<Src>),
+    DeleteItems(Src, Vec<Itm>),
+}
+
+impl Wish {
+    pub(super) fn act(&self) -> Act {
+        let ids = |sources: &[Src]| sources.iter().map(|source| source.id()).collect();
+        let items = |items: &[Itm]| items.iter().map(|item| item.id()).collect();
+        match self {
+            Self::Star(sources) => Act::Star { sources: ids(sources) },
+            Self::Unstar(sources) => Act::Unstar { sources: ids(sources) },
+            Self::Seen(source, seen) => Act::Seen { source: source.id(), items: items(seen) },
+            Self::DeleteSources(sources) => Act::DeleteSources { sources: ids(sources) },
+            Self::DeleteItems(source, deleted) => Act::DeleteItems { source: source.id(), items: items(deleted) },
+        }
+    }
+}
+
+/// A source as the server lists it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SourceRecord {
+    pub(super) starred: bool,
+    /// Grows with each item that comes, and shows in the record.
+    pub(super) writes: u16,
+}
+
+/// An item as the server lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ItemRecord {
+    pub(super) source: Src,
+    pub(super) seen_by: BTreeSet<Who>,
+}
+
+pub(super) type SourceList = BTreeMap<Src, SourceRecord>;
+pub(super) type ItemList = BTreeMap<Itm, ItemRecord>;
+
+pub(super) fn listed_source(source: Src, record: SourceRecord) -> Listed<Source> {
+    Listed::Readable(Source {
+        id: source.id(),
+        designation: Designation::try_new("quiet harbour").unwrap(),
+        starred: record.starred,
+        last_updated: Timestamp::try_new(u64::from(record.writes)).unwrap(),
+        interactions: OrderNumber::try_new(u64::from(record.writes)).unwrap(),
+        key: None,
+        version: None,
+    })
+}
+
+/// An entry of one of the two lists of items.
+pub(super) enum ListedItem {
+    Submission(Listed<Submission>),
+    Reply(Listed<Reply>),
+}
+
+pub(super) fn listed_item(item: Itm, record: &ItemRecord) -> ListedItem {
+    let (source, order, size) = (record.source.id(), item.order(), Size::try_new(612).unwrap());
+    let seen_by = Bounded::try_new(record.seen_by.iter().map(|who| who.id()).collect()).unwrap();
+    let submission = |id: SubmissionId, kind| {
+        ListedItem::Submission(Listed::Readable(Submission {
+            id,
+            source,
+            kind,
+            order,
+            filename: None,
+            size,
+            read: false,
+            seen_by: seen_by.clone(),
+            version: None,
+        }))
+    };
+    let reply = |id: ReplyId| {
+        ListedItem::Reply(Listed::Readable(Reply {
+            id,
+            source,
+            author: Who::Anna.id(),
+            order,
+            filename: None,
+            size,
+            deleted_by_source: false,
+            seen_by: seen_by.clone(),
+            version: None,
+        }))
+    };
+    match item.name() {
+        ItemName::Message(id) => submission(id, SubmissionKind::Message),
+        ItemName::File(id) => submission(id, SubmissionKind::File),
+        ItemName::Reply(id) => reply(id),
+    }
+}
+
+/// A new store in memory, as the daemon would have it.
+pub(super) fn new_store() -> Connection {
+    let mut connection = Connection::open_in_memory().unwrap();
+    connection.set_prepared_statement_cache_capacity(256);
+    connection.pragma_update(None, "foreign_keys", "ON").unwrap();
+    migration::migrate(&mut connection).unwrap();
+    connection
+}
