@@ -159,6 +159,8 @@ pub enum ActStep {
     Started,
     /// The server has confirmed it.
     Confirmed,
+    /// A snapshot shows it, or its object is gone: nothing is left to be done, though the server's answer never came.
+    Settled,
     /// It was refused, and what it did no longer shows.
     Refused(Failure),
     /// It did not come through and waits for its next try.

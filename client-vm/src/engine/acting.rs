@@ -480,8 +480,10 @@ impl Engine {
 
     /// A snapshot was applied.
     pub(super) fn acts_after_snapshot(&mut self, effects: SnapshotEffects) {
-        for change in effects.not_deleted {
-            tracing::warn!(act = change.act.0, "the server lists what it said it had deleted");
+        for change in effects.changes {
+            if change.step == ActStep::NotDeleted {
+                tracing::warn!(act = change.act.0, "the server lists what it said it had deleted");
+            }
             self.tell(change);
         }
     }

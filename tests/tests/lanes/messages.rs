@@ -3,16 +3,20 @@
 use std::collections::BTreeSet;
 
 use staging::generator::{MARLOW, TERNBERG};
-use staging::server::{Command, FaultAct, RecordId};
+use staging::server::{Command, FaultAct, RecordId, SourceState};
 
 use crate::support::*;
 
-/// The ids of what the server lists besides files.
+/// The ids of what the server lists of listed sources, besides files.
 fn messages_and_replies(environment: &staging::environment::Environment) -> BTreeSet<RecordId> {
     environment.server().control().with_world(|world| {
-        let messages = world.submissions().filter(|item| item.filename.ends_with("msg.gpg"));
-        let replies = world.replies().map(|reply| reply.id.clone());
-        messages.map(|item| item.id.clone()).chain(replies).collect()
+        let sources = world.sources().filter(|source| source.state == SourceState::Listed);
+        let of_source = |source| {
+            let messages = world.submissions_of(source).filter(|item| item.filename.ends_with("msg.gpg"));
+            let replies = world.replies_of(source).map(|reply| reply.id.clone());
+            messages.map(|item| item.id.clone()).chain(replies).collect::<Vec<_>>()
+        };
+        sources.flat_map(of_source).collect()
     })
 }
 

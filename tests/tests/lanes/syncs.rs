@@ -13,6 +13,7 @@ async fn it_syncs_from_login_to_logout_and_not_otherwise() {
     environment.login(&MARLOW).await.unwrap();
     control.wait_for_log(|log| log.count("GET", "/api/v1/sources") >= 4).await;
     environment.json(&["logout"], "").await.unwrap();
+    control.wait_for_log(|log| log.count("POST", "/api/v1/logout") == 1).await;
     environment.broker().until(|counts| counts.open == 0).await;
     let counted = control.with_log(|log| log.total());
     // Whatever would have been asked after this would have been asked before this answer.

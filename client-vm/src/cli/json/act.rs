@@ -35,6 +35,7 @@ pub(super) fn change(change: &ActChange) -> Value {
         ActStep::Taken => ("taken", None, None),
         ActStep::Started => ("started", None, None),
         ActStep::Confirmed => ("confirmed", None, None),
+        ActStep::Settled => ("settled", None, None),
         ActStep::Refused(failure) => ("refused", Some(failure), None),
         ActStep::Postponed { failure, next_try } => ("postponed", Some(failure), *next_try),
         ActStep::Dealt(deal) => (deal_name(*deal), None, None),

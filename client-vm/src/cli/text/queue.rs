@@ -130,6 +130,7 @@ pub(super) fn change(change: &ActChange) -> String {
         ActStep::Taken => "taken".to_owned(),
         ActStep::Started => "being sent".to_owned(),
         ActStep::Confirmed => "the server has done it".to_owned(),
+        ActStep::Settled => "the server shows it".to_owned(),
         ActStep::Refused(failure) => format!("refused: {}", sanitized(&failure.message)),
         ActStep::Postponed { failure, next_try } => postponed(&failure.message, *next_try),
         ActStep::Dealt(Deal::Retry) => "to be tried again".to_owned(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use control::{ActChange, ActId, ActStep};
 use protocol::value::{SourceId, Timestamp};
-use rusqlite::{Transaction, params};
+use rusqlite::{Row, Transaction, params};
 
 use super::{ItemName, parse_kind, reduce_item, reduce_source};
 use crate::store::StoreError;
@@ -18,8 +18,9 @@ const PATIENCE: u32 = 3;
 pub struct SnapshotEffects {
     /// The sources of the rows that ended.
     pub sources: BTreeSet<SourceId>,
-    /// Deletions of which it is to be told that the server has not made them.
-    pub not_deleted: Vec<ActChange>,
+    /// What became of acts: those that the server had not confirmed and that are settled now, and deletions of which it is to
+    /// be told that the server has not made them.
+    pub changes: Vec<ActChange>,
 }
 
 /// The number of the last snapshot that any row knows of: numbers go on from there.
@@ -78,13 +79,31 @@ fn end(transaction: &Transaction<'_>, number: i64, effects: &mut SnapshotEffects
                          WHERE m.submission_id = item_id AND m.journalist_id = outbox.journalist_id
                      ) END
              ELSE 0 END
-         RETURNING source_id"
+         RETURNING act, kind, source_id, state"
     ))?;
     let mut ended = statement.query([number])?;
     while let Some(row) = ended.next()? {
-        effects.sources.insert(row.get::<_, String>(0)?.parse()?);
+        effects.sources.insert(row.get::<_, String>(2)?.parse()?);
+        if row.get::<_, String>(3)? != "confirmed" {
+            effects.add(row, ActStep::Settled)?;
+        }
     }
     Ok(())
+}
+
+impl SnapshotEffects {
+    /// Adds what became of a row, whose act, kind and source stand in the first columns.
+    fn add(&mut self, row: &Row<'_>, step: ActStep) -> Result<(), StoreError> {
+        let (act, kind) = (ActId(row.get(0)?), parse_kind(&row.get::<_, String>(1)?)?);
+        let source: SourceId = row.get::<_, String>(2)?.parse()?;
+        match self.changes.last_mut() {
+            Some(last) if (last.act, last.kind, last.source, &last.step) == (act, kind, source, &step) => {
+                last.objects += 1;
+            }
+            _ => self.changes.push(ActChange { act, kind, source, objects: 1, step }),
+        }
+        Ok(())
+    }
 }
 
 /// The snapshot may have brought back what is deleted, where its record had changed.
@@ -127,12 +146,7 @@ fn note_listed(
     )?;
     let mut rows = statement.query(params![PATIENCE, overdue, now.as_i64()])?;
     while let Some(row) = rows.next()? {
-        let (act, kind) = (ActId(row.get(0)?), parse_kind(&row.get::<_, String>(1)?)?);
-        let source: SourceId = row.get::<_, String>(2)?.parse()?;
-        match effects.not_deleted.last_mut() {
-            Some(change) if (change.act, change.kind, change.source) == (act, kind, source) => change.objects += 1,
-            _ => effects.not_deleted.push(ActChange { act, kind, source, objects: 1, step: ActStep::NotDeleted }),
-        }
+        effects.add(row, ActStep::NotDeleted)?;
     }
     Ok(())
 }

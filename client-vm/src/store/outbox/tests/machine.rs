@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use control::{ActId, Deal};
+use control::{ActId, ActStep, Deal};
 use protocol::value::Timestamp;
 use rusqlite::{Connection, Transaction};
 
@@ -374,7 +374,7 @@ impl<'a> Machine<'a> {
         let must = self.reference.apply(sync.number, self.now, &sync.digests, &lists);
         assert_eq!(effects.sources.into_iter().map(Src::of).collect::<BTreeSet<_>>(), must.sources);
         let mut not_deleted = BTreeMap::new();
-        for change in effects.not_deleted {
+        for change in effects.changes.into_iter().filter(|change| change.step == ActStep::NotDeleted) {
             *not_deleted.entry((change.act.0, Src::of(change.source))).or_default() += change.objects;
         }
         assert_eq!(not_deleted, must.not_deleted);
