@@ -7,7 +7,9 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
-use crate::environment::{CLIENT_VM, Environment, EnvironmentError, EnvironmentOptions, ONION, ONION_PORT, PROXY_VM};
+use crate::environment::{
+    CLIENT_VM, Environment, EnvironmentError, EnvironmentOptions, ONION, ONION_PORT, PROXY_VM, Watch,
+};
 use crate::generator::MARLOW;
 use crate::processes;
 use crate::programs::{BuildError, Programs};
@@ -183,6 +185,21 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
     }
     show.step("the message", Mark::Ok, &format!("`splitdrop show`: 1 unread {kind} of {size} bytes"))?;
 
+    let held = until_all_is_here(environment, &mut watch).await?;
+    let detail =
+        format!("{held} messages and replies came by themselves, each with the SHA-256 that the server claims");
+    show.step("downloads", Mark::Ok, &detail)?;
+
+    environment.json(&["star", NEW_SOURCE], "").await?;
+    let starred = environment.json(&["show", NEW_SOURCE], "").await?;
+    if starred.pointer("/source/starred").and_then(Value::as_bool) != Some(true) {
+        return Err(wrong("a star does not show at once"));
+    }
+    while text(&watch.until("act").await?, "/step")? != "confirmed" {}
+    show.step("a star", Mark::Ok, "shown at once, and the server has confirmed it")?;
+
+    // The server has marked as read what was downloaded.
+    environment.json(&["refresh"], "").await?;
     let unchanged = environment.json(&["refresh"], "").await?;
     ok_counts(&unchanged, "unchanged")?;
     if number(&unchanged, "/sync/rows_written")? != 0 {
@@ -195,6 +212,21 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
     show.step("logout", Mark::Ok, "the token is gone")?;
 
     show.step("the path", Mark::Ok, &path(environment)?)
+}
+
+/// Waits until every message and reply is downloaded; gives how many.
+async fn until_all_is_here(environment: &Environment, watch: &mut Watch) -> Result<usize, DemoError> {
+    loop {
+        let status = environment.json(&["status"], "").await?;
+        if number(&status, "/lanes/messages/failed")? > 0 {
+            return Err(wrong(format!("a message did not come: {status}")));
+        }
+        if number(&status, "/lanes/messages/waiting")? == 0 {
+            let ciphertext = environment.home().join("ciphertext");
+            return Ok(std::fs::read_dir(ciphertext)?.count());
+        }
+        watch.until("download").await?;
+    }
 }
 
 /// How the proxy reached the server, which must have been by the onion service's name and through SOCKS alone.
