@@ -199,7 +199,7 @@ impl Driver<'_> {
                 return Err(wrong(format!("an act was refused: {refused:?}")).into());
             }
             if queue.is_empty() {
-                return Ok(self.check_shown(client).await?);
+                return self.check_shown(client).await;
             }
             self.show.waits(&queue);
             if self.until_news(&mut watching).await? {

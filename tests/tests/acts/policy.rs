@@ -52,7 +52,7 @@ async fn mark(environment: &Environment, id: &str) {
 }
 
 /// Kills the proxy's process of this call.
-async fn kill_service(environment: &Environment, call: CallId) {
+fn kill_service(environment: &Environment, call: CallId) {
     let started = |kind: &EventKind| match kind {
         EventKind::Started { pid, .. } => *pid,
         _other => None,
@@ -79,7 +79,7 @@ async fn an_open_question_holds_up_nothing_else_and_a_no_is_a_refusal() {
     // Marks go on meanwhile, and syncs.
     mark(&environment, &ids[1]).await;
     environment.json(&["refresh"], "").await.unwrap();
-    assert_eq!(environment.broker().questions().pending(), [asked.clone()]);
+    assert_eq!(environment.broker().questions().pending(), std::slice::from_ref(&asked));
 
     environment.broker().questions().answer(asked.call, Reply::No).unwrap();
     let refused = until_act(&mut watch, act, "refused").await;
@@ -118,7 +118,7 @@ async fn d3_a_lost_call_is_not_asked_for_again_without_the_user() {
             log.requests().any(|one| one.method == "DELETE" && one.path == path && one.fault.is_some())
         })
         .await;
-        kill_service(&environment, call).await;
+        kill_service(&environment, call);
         until_act(&mut watch, act, "postponed").await;
         let held = queued(&environment, act).await.unwrap();
         assert_eq!((&held["state"], &held["attempts"]), (&json!("held"), &json!(1)), "{held}");

@@ -101,7 +101,7 @@ async fn q5_a_panic_while_acts_are_sent_leaves_them_open_and_the_lane_goes_on() 
     assert_eq!(panicked.reason.as_ref(), Some(&failure.message));
     assert_eq!((other.act, other.attempts, &other.reason), (second.act, 0, &None));
     // The other goes on: it is ready, and a call is being opened for it. The first waits for its time.
-    assert_eq!(ready(&engine).await, [second.clone()]);
+    assert_eq!(ready(&engine).await, std::slice::from_ref(second));
     assert!(engine.acting.running.is_empty() && engine.pause_reasons().is_empty());
     let opening: Vec<_> = engine.acting.opening.values().map(|(key, _)| *key).collect();
     assert_eq!(opening, [CallKey::Marks]);

@@ -372,12 +372,16 @@ impl<'a> Machine<'a> {
             })
             .unwrap();
         let must = self.reference.apply(sync.number, self.now, &sync.digests, &lists);
-        assert_eq!(effects.sources.into_iter().map(Src::of).collect::<BTreeSet<_>>(), must.sources);
+        assert_eq!(
+            effects.sources.into_iter().map(Src::of).collect::<BTreeSet<_>>(),
+            must.sources,
+            "whose rows have ended"
+        );
         let mut not_deleted = BTreeMap::new();
         for change in effects.changes.into_iter().filter(|change| change.step == ActStep::NotDeleted) {
             *not_deleted.entry((change.act.0, Src::of(change.source))).or_default() += change.objects;
         }
-        assert_eq!(not_deleted, must.not_deleted);
+        assert_eq!(not_deleted, must.not_deleted, "what is told not to be deleted");
     }
 
     /// A whole sync at once.

@@ -63,6 +63,8 @@ enum Op {
     Overdue(Pick),
     /// Something is sent, nobody knows what became of it, and dom0 refuses to let it be sent again.
     Barred(usize),
+    /// While something is being sent dom0 refuses the next call.
+    BarredMeanwhile(usize),
     Colleague {
         who: Who,
         pick: Pick,
@@ -107,9 +109,10 @@ fn op() -> impl Strategy<Value = Op> {
         3 => Just(Op::ListItems),
         4 => Just(Op::Apply),
         2 => Just(Op::Sync),
-        2 => Just(Op::Syncs),
+        1 => Just(Op::Syncs),
         2 => pick().prop_map(|pick| Op::Overdue(Pick { kind: 3 + pick.kind % 2, ..pick })),
         2 => small().prop_map(Op::Barred),
+        2 => small().prop_map(Op::BarredMeanwhile),
         4 => (who(), pick(), linger()).prop_map(|(who, pick, linger)| Op::Colleague { who, pick, linger }),
         2 => (0..4_u16).prop_map(Op::NewItem),
         1 => Just(Op::NewSource),
@@ -201,6 +204,15 @@ impl Machine<'_> {
                 self.now += 600_000_000;
                 self.open.clear();
                 self.choose(pick, Opening::Refused);
+            }
+            Op::BarredMeanwhile(pick) => {
+                let before = self.running.len();
+                self.choose(pick, Opening::Allowed);
+                self.begin(before);
+                self.open.clear();
+                self.choose(pick, Opening::Refused);
+                self.perform(before, u8::MAX, 0);
+                self.end(before, Ending::Answered);
             }
             Op::Colleague { who, pick, linger } => {
                 for what in self.whats(pick) {
@@ -296,7 +308,7 @@ impl Machine<'_> {
 /// A life: the stars and numbers of items of its sources, and what happens.
 fn life() -> impl Strategy<Value = (Vec<(bool, usize)>, Vec<Op>)> {
     let sources = prop::collection::vec((any::<bool>(), 0..4_usize), 2..4);
-    (sources, prop::collection::vec(op(), 1..40))
+    (sources, prop::collection::vec(op(), 1..32))
 }
 
 thread_local! {
