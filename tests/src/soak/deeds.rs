@@ -14,7 +14,7 @@ const MOST_ITEMS: u64 = 4;
 /// The most sources that one act deletes, while others act on sources of their own.
 const MOST_SOURCES: u64 = 3;
 /// Bytes of ciphertext of an item.
-const SIZE: u64 = 700;
+const SIZE: u64 = 1_536;
 
 /// An act, and what must come of it.
 #[derive(Debug)]

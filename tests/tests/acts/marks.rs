@@ -25,9 +25,9 @@ fn write(environment: &Environment, source: &RecordId, items: usize) -> Vec<(Rec
     let one = |at: usize| {
         let (source, journalist) = (source.clone(), journalist.clone());
         let command = match at % 3 {
-            0 => Command::NewMessage { source, size: 600 },
-            1 => Command::NewFile { source, size: 600 },
-            _ => Command::NewReply { source, journalist: "ternberg".to_owned(), size: 600 },
+            0 => Command::NewMessage { source, size: 1_536 },
+            1 => Command::NewFile { source, size: 1_536 },
+            _ => Command::NewReply { source, journalist: "ternberg".to_owned(), size: 1_536 },
         };
         let Outcome::Item { uuid, .. } = happens(environment, command) else { unreachable!() };
         let change = match at % 3 {

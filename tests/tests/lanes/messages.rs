@@ -126,12 +126,7 @@ async fn d5_a_deletion_stops_downloads_and_what_was_fetched_goes_with_its_confir
     until_download(&mut watch, &file, "started").await;
     environment.json(&["delete", "source", source.as_str(), "--yes"], "").await.unwrap();
     until_download(&mut watch, &file, "stopped").await;
-    loop {
-        let act = watch.until("act").await.unwrap();
-        if act["step"] == "confirmed" {
-            break;
-        }
-    }
+    until_done(&mut watch).await;
     // The files go behind the confirmation, with the next sync at the latest.
     loop {
         watch.until("sync_ended").await.unwrap();

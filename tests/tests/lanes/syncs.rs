@@ -39,12 +39,7 @@ async fn s1_syncs_go_on_after_failures_and_what_was_paused_goes_on_with_the_firs
     let starred = environment.json(&["sources"], "").await.unwrap()["sources"][0]["starred"].as_bool().unwrap();
     environment.json(&[if starred { "unstar" } else { "star" }, &id], "").await.unwrap();
     reconnect(&environment);
-    loop {
-        let event = watch.until("act").await.unwrap();
-        if event["step"] == "confirmed" {
-            break;
-        }
-    }
+    until_done(&mut watch).await;
     while watch.until("sync_ended").await.unwrap()["sync"]["outcome"] == "failed" {}
     let status = environment.json(&["status"], "").await.unwrap();
     assert_eq!(status["paused"], serde_json::json!([]), "{status}");
