@@ -101,17 +101,18 @@ async fn f1_a_download_goes_on_after_a_cut_and_after_a_kill() {
 async fn a_file_can_be_stopped_and_gone_on_with() {
     let environment = environment(0, 0, ASKED).await;
     environment.login(&MARLOW).await.unwrap();
-    let (source, _, file) = newcomer(&environment, 700, 3_000_000);
+    let (source, _, file) = newcomer(&environment, 700, 40_000_000);
     let mut watch = environment.watch().await.unwrap();
     environment.json(&["refresh"], "").await.unwrap();
     let path = format!("/api/v1/sources/*/submissions/{file}/download");
-    let hang = fault(&environment, &path, FaultAct::HangAfter { bytes: 2_000_000 });
+    // Slow enough for progress to be told, and far from its end then.
+    let slow = fault(&environment, &path, FaultAct::Drip { bytes: 200_000, every_ms: 50 });
     environment.json(&["download", file.as_str()], "").await.unwrap();
     until_download(&mut watch, &file, "progress").await;
     environment.json(&["download", "--stop", file.as_str()], "").await.unwrap();
     until_download(&mut watch, &file, "stopped").await;
     assert_eq!(content(&environment, &source, &file).await, "absent");
-    environment.server().control().apply(Command::RemoveFault { id: hang }).unwrap();
+    environment.server().control().apply(Command::RemoveFault { id: slow }).unwrap();
     environment.json(&["download", file.as_str()], "").await.unwrap();
     until_download(&mut watch, &file, "stored").await;
     assert!(downloads(&environment, &file)[1].range().is_some());
