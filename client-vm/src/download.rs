@@ -321,7 +321,16 @@ impl Fetch<'_> {
         blocking(move || files.finish(number)).await?;
         self.watcher.step(Step::Renamed);
         let candidate = self.job.candidate;
-        let noted = self.stored(move |transaction| downloads::note_downloaded(transaction, candidate, size)).await?;
+        let noted = self.stored(move |transaction| downloads::note_downloaded(transaction, candidate, size)).await;
+        let noted = match noted {
+            Ok(noted) => noted,
+            Err(error) => {
+                // It is a part again, which the next attempt finds whole.
+                let files = self.desk.files.clone();
+                blocking(move || files.unfinish(number)).await?;
+                return Err(error);
+            }
+        };
         if !noted {
             // It was deleted meanwhile.
             self.remove(number).await?;

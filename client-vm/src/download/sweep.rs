@@ -7,11 +7,15 @@ use crate::files::FileNumber;
 use crate::store::downloads;
 
 /// Makes files and notes agree again, at start: a file without a note goes, a whole one that is not noted as verified is a
-/// part again, and a note without its file is fetched anew.
+/// part again, a note without its file is fetched anew, and what is not listed any more, or was deleted, goes.
 ///
 /// # Errors
 /// [`FetchError`] of the operating system or the store.
 pub async fn sweep(desk: &Desk) -> Result<(), FetchError> {
+    let doomed: Vec<_> = desk.store.read(downloads::doomed).await?.into_iter().map(|(number, _)| number).collect();
+    let (files, removed) = (desk.files.clone(), doomed.clone());
+    blocking(move || removed.into_iter().try_for_each(|number| files.remove(number))).await?;
+    desk.store.write(move |transaction| downloads::forget(transaction, &doomed)).await?;
     let noted: HashMap<FileNumber, bool> = desk.store.read(downloads::numbers).await?.into_iter().collect();
     let files = desk.files.clone();
     let vanished = blocking(move || {

@@ -22,7 +22,7 @@ use tokio::task::{AbortHandle, Id};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::calls::{CallKey, CallNumber, Calls};
+use self::calls::{CallKey, CallNumber, Calls, UsedUp};
 use super::handle::Answer;
 use super::session::SessionState;
 use super::{Ended, Engine};
@@ -249,7 +249,8 @@ impl Engine {
             return;
         }
         // One of those that are idle makes room, unless dom0 would ask about it again.
-        let (room, closed) = self.acting.calls.make_room(key, MAX_CALLS, self.acting.settings.delete_asks);
+        let (room, closed) =
+            self.acting.calls.make_room(key, MAX_CALLS, self.acting.settings.delete_asks, Instant::now());
         if let Some(call) = closed {
             self.close_call(call);
         }
@@ -296,7 +297,7 @@ impl Engine {
                 self.not_opened(key, &error).await;
             }
         }
-        self.send_acts().await;
+        self.work().await;
     }
 
     async fn not_opened(&mut self, key: CallKey, error: &ProxyError) {
@@ -404,7 +405,10 @@ impl Engine {
             Outcome::Done | Outcome::Unknown { .. } | Outcome::Refused { .. } => None,
         });
         let (now, snapshot, waits) = (self.clock.now(), self.acting.snapshot, self.acting.settings.waits);
-        let (act, used_up) = (running.act, way == Way::UsedUp);
+        let done = rows.iter().any(|(_, outcome)| *outcome == Outcome::Done);
+        // Another call is another question. The user's word covers all of the act, as long as calls are of use.
+        let used_up = self.acting.calls.note(running.call, done, way == Way::UsedUp);
+        let act = running.act;
         let jitter = fastrand::f64();
         let settled = self
             .store
@@ -414,8 +418,7 @@ impl Engine {
                     let end = outbox::settle(transaction, &row, &outcome, now, snapshot, &waits, jitter)?;
                     settled.push((outcome, end));
                 }
-                if used_up {
-                    // Another call is another question, and the user's word covers all of the act.
+                if used_up == UsedUp::WithUse {
                     outbox::hold(transaction, act, false)?;
                 }
                 Ok(settled)
@@ -431,15 +434,31 @@ impl Engine {
         self.tell_settled(running, settled);
         match way {
             Way::Open => {}
-            Way::UsedUp | Way::Lost => self.drop_call(running.call),
+            Way::UsedUp => {}
+            Way::Lost => {
+                let is_ours = self.drop_call(running.call);
+                // A proxy that ends as soon as it is asked would be started again and again.
+                if let Some(told) = barred.as_ref().filter(|_| is_ours) {
+                    self.pause_network(told);
+                }
+            }
             Way::Barred => {
-                if let Some(told) = barred {
-                    self.pause_network(&told);
+                if let Some(told) = &barred {
+                    self.pause_network(told);
                 }
             }
             Way::SessionOver => {
                 self.session = SessionState::Out;
                 self.leave(SessionEnd::Expired);
+                return;
+            }
+        }
+        match used_up {
+            UsedUp::No => {}
+            UsedUp::WithUse => drop(self.drop_call(running.call)),
+            UsedUp::ForNothing => {
+                self.drop_call(running.call);
+                self.pause_network(&barred.unwrap_or_else(|| failure(FailureKind::Refused, "the proxy takes no acts")));
             }
         }
     }
@@ -508,9 +527,14 @@ impl Engine {
         self.acting.rest = Some(Instant::now() + AFTER_STORE_FAULT);
     }
 
-    fn drop_call(&mut self, call: CallNumber) {
-        if let Some(call) = self.acting.calls.remove(call) {
-            self.close_call(call);
+    /// Closes a call, unless that was done already.
+    fn drop_call(&mut self, call: CallNumber) -> bool {
+        match self.acting.calls.remove(call) {
+            Some(call) => {
+                self.close_call(call);
+                true
+            }
+            None => false,
         }
     }
 

@@ -9,15 +9,16 @@ mod call;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use control::{
-    DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, Event, FailureKind, SessionEnd, Wanted,
+    DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, Event, Failure, FailureKind, SessionEnd,
+    Wanted,
 };
 use protocol::Scope;
 use protocol::value::{ItemId, Timestamp};
-use qubes_rpc::qrexec::QrexecCall;
+use qubes_rpc::qrexec::{OpenError, QrexecCall};
 use tokio::sync::broadcast;
 use tokio::task::Id;
 use tokio::time::Instant;
@@ -49,6 +50,12 @@ pub(super) struct Downloading {
     messages: Lane,
     files: Lane,
     pub(super) call: MessagesCall,
+    /// dom0 lets nothing be downloaded, or there is nobody who would: only the user, or another login, tries again.
+    refused: bool,
+    /// The store has failed: it is left alone until then.
+    rest: Option<Instant>,
+    /// Something that was being fetched had to be left by the last sweep.
+    left_by_sweep: Arc<AtomicBool>,
     /// When something is due.
     pub(super) wake: Option<Instant>,
 }
@@ -90,6 +97,9 @@ impl Downloading {
             messages: Lane::default(),
             files: Lane::default(),
             call: MessagesCall::None,
+            refused: false,
+            rest: None,
+            left_by_sweep: Arc::default(),
             wake: None,
         }
     }
@@ -107,6 +117,17 @@ impl Downloading {
 
     fn busy(&self) -> HashSet<ItemId> {
         self.running.values().map(|fetching| fetching.candidate.item.id()).collect()
+    }
+
+    /// Something of one's own has failed: it is tried again, and not at once.
+    fn rest_a_little(&mut self) {
+        self.rest = Some(Instant::now() + AFTER_STORE_FAULT);
+        self.wake = self.rest;
+    }
+
+    /// dom0 may be asked again.
+    pub(super) fn forget_refusal(&mut self) {
+        self.refused = false;
     }
 
     /// What is shown or wanted has changed.
@@ -142,17 +163,27 @@ fn change(candidate: Candidate, step: DownloadStep) -> Event {
 impl Engine {
     /// Starts whatever is due and has room.
     pub(super) async fn start_downloads(&mut self) {
-        self.downloading.wake = None;
+        let now = Instant::now();
+        self.downloading.wake = self.downloading.rest.filter(|rest| *rest > now);
+        if self.downloading.wake.is_some() {
+            return;
+        }
+        self.downloading.rest = None;
+        for lane in [DownloadLane::Files, DownloadLane::Messages] {
+            if let Err(error) = self.refill(lane).await {
+                tracing::error!(error = failure::chain(&error), "could not read what is to be fetched");
+                self.downloading.rest = Some(now + AFTER_STORE_FAULT);
+                self.downloading.wake = self.downloading.rest;
+                return;
+            }
+        }
+        // What is not to be fetched any more has been stopped by now, whatever holds up the rest.
         if let Err(until) = self.may_go_on() {
             self.downloading.wake = until;
             return;
         }
-        for lane in [DownloadLane::Files, DownloadLane::Messages] {
-            if let Err(error) = self.refill(lane).await {
-                tracing::error!(error = failure::chain(&error), "could not read what is to be fetched");
-                self.downloading.wake = Some(Instant::now() + AFTER_STORE_FAULT);
-                return;
-            }
+        if self.downloading.refused {
+            return;
         }
         while self.downloading.running_in(DownloadLane::Files) < FILES_AT_ONCE {
             let Some(candidate) = self.downloading.files.due.pop_front() else { break };
@@ -269,21 +300,40 @@ impl Engine {
                 self.emit(change(fetching.candidate, DownloadStep::Stored { size }));
                 self.sources_changed([fetching.candidate.source]);
             }
-            FetchEnded::Fetched(Ok(Fetched::Gone)) | FetchEnded::Fetched(Err(FetchError::Cancelled)) => {
-                self.emit(change(fetching.candidate, DownloadStep::Stopped));
-                self.downloading.lane(fetching.lane).fresh = false;
-                self.sweep();
-            }
-            FetchEnded::Fetched(Err(_)) | FetchEnded::NotOpened(_) if over => {
-                self.emit(change(fetching.candidate, DownloadStep::Stopped));
-            }
+            FetchEnded::Fetched(Ok(Fetched::Gone) | Err(FetchError::Cancelled)) => self.fetch_stopped(&fetching),
+            FetchEnded::Fetched(Err(_)) | FetchEnded::NotOpened(_) if over => self.fetch_stopped(&fetching),
             FetchEnded::Fetched(Err(error)) => self.fetch_failed(&fetching, &error).await,
             FetchEnded::NotOpened(error) => {
                 let told = failure::of_proxy(&error);
-                self.pause_network(&told);
+                self.downloads_not_opened(&error, &told);
                 self.postpone(&fetching, &told.message, false, Duration::ZERO).await;
             }
         }
+        self.fetch_over().await;
+    }
+
+    fn fetch_stopped(&mut self, fetching: &Fetching) {
+        self.emit(change(fetching.candidate, DownloadStep::Stopped));
+        self.downloading.lane(fetching.lane).fresh = false;
+        self.sweep();
+    }
+
+    /// A call for downloads could not be opened. Where dom0 lets none through, the other lanes go on.
+    pub(super) fn downloads_not_opened(&mut self, error: &ProxyError, told: &Failure) {
+        if matches!(error, ProxyError::Open(OpenError::Refused { .. } | OpenError::NoSuchService { .. })) {
+            tracing::warn!("downloads wait for the user: their calls are refused");
+            self.downloading.refused = true;
+        } else {
+            self.pause_network(told);
+        }
+    }
+
+    /// Goes on after a fetch: what it kept a sweep from removing goes now.
+    async fn fetch_over(&mut self) {
+        if self.downloading.left_by_sweep.swap(false, Ordering::Relaxed) {
+            self.sweep();
+        }
+        self.send_acts().await;
         self.start_downloads().await;
     }
 
@@ -292,7 +342,7 @@ impl Engine {
         let Some(fetching) = self.downloading.running.remove(&task) else { return false };
         let reason = "fetching it met a fault: see the daemon's log";
         self.postpone(&fetching, reason, true, Duration::ZERO).await;
-        self.start_downloads().await;
+        self.fetch_over().await;
         true
     }
 
@@ -313,6 +363,8 @@ impl Engine {
             }
             Verdict::Lost => {
                 self.close_messages_call_if_broken();
+                // A proxy that ends as soon as it is asked would be started again and again.
+                self.pause_network(&failure(FailureKind::Unreachable, reason.clone()));
                 self.postpone(fetching, &reason, true, Duration::ZERO).await;
             }
             Verdict::Later { retry_after } => {
@@ -343,6 +395,7 @@ impl Engine {
             Ok(next_try) => next_try,
             Err(error) => {
                 tracing::error!(error = failure::chain(&error), "could not note why a download waits");
+                self.downloading.rest = Some(Instant::now() + AFTER_STORE_FAULT);
                 None
             }
         };
@@ -354,6 +407,7 @@ impl Engine {
     /// Removes what is held of items that are not listed any more or whose deletion is confirmed.
     pub(super) fn sweep(&mut self) {
         let (store, files, busy) = (self.store.clone(), self.downloading.desk.files.clone(), self.downloading.busy());
+        let left = Arc::clone(&self.downloading.left_by_sweep);
         self.tasks.spawn(async move {
             let doomed = match store.read(downloads::doomed).await {
                 Ok(doomed) => doomed,
@@ -362,8 +416,11 @@ impl Engine {
                     return Ended::Done;
                 }
             };
-            let doomed: Vec<_> =
-                doomed.into_iter().filter(|(_, item)| !busy.contains(item)).map(|(number, _)| number).collect();
+            let (running, doomed): (Vec<_>, Vec<_>) = doomed.into_iter().partition(|(_, item)| busy.contains(item));
+            if !running.is_empty() {
+                left.store(true, Ordering::Relaxed);
+            }
+            let doomed: Vec<_> = doomed.into_iter().map(|(number, _)| number).collect();
             if doomed.is_empty() {
                 return Ended::Done;
             }
@@ -396,6 +453,7 @@ impl Engine {
             downloads::want(transaction, &items, now)
         });
         let wanted = wanted.await;
+        self.downloading.forget_refusal();
         self.downloading.look_again();
         answer.give(wanted.map_err(|error| failure::of_store(&error)));
         self.start_downloads().await;
@@ -469,6 +527,7 @@ impl Engine {
     /// The session is over.
     pub(super) fn end_downloads(&mut self) {
         self.stop_downloads();
+        self.downloading.forget_refusal();
         self.close_messages_call();
     }
 }

@@ -66,6 +66,10 @@ impl Engine {
 
     /// There is no way to the server: whatever goes there waits.
     pub(super) fn pause_network(&mut self, told: &Failure) {
+        // What runs at the same time finds the same.
+        if self.pauses.network.as_ref().is_some_and(|pause| pause.until > Instant::now()) {
+            return;
+        }
         let failures = self.pauses.network.as_ref().map_or(0, |pause| pause.failures).saturating_add(1);
         let until = Instant::now() + self.acting.waits().after(failures, fastrand::f64());
         let since = self.pauses.network.as_ref().map_or_else(|| self.clock.now(), |pause| pause.since);
@@ -120,6 +124,7 @@ impl Engine {
             self.tell_resumed();
         }
         answer.give(Ok(()));
+        self.downloading.forget_refusal();
         self.work().await;
     }
 }

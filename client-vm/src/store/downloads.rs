@@ -13,7 +13,7 @@ use protocol::value::{Designation, ItemId, Sha256, Size, SourceId, Timestamp};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::StoreError;
-use super::outbox::{ItemName, Waits};
+use super::outbox::{ItemName, MAX_RETRY_AFTER, Waits};
 use crate::files::FileNumber;
 
 /// An item to be fetched.
@@ -184,7 +184,8 @@ pub fn postpone(
         )?
         .query_row(params![id.as_str(), is_reply(item), wait.is_some(), reason], |row| row.get(0))?;
     let Some((now, waits, jitter, asked)) = wait else { return Ok(None) };
-    let wait = i64::try_from(waits.after(attempts, jitter).max(asked).as_micros()).unwrap_or(i64::MAX);
+    let wait =
+        i64::try_from(waits.after(attempts, jitter).max(asked.min(MAX_RETRY_AFTER)).as_micros()).unwrap_or(i64::MAX);
     transaction
         .prepare_cached("UPDATE local_item SET wait_from_us = ?3, wait_us = ?4 WHERE item_id = ?1 AND is_reply = ?2")?
         .execute(params![id.as_str(), is_reply(item), now.as_i64(), wait])?;

@@ -27,7 +27,7 @@ pub use attempt::{Batch, Ready, begin_attempt, ready};
 pub use deal::{DealError, deal};
 pub use enqueue::{EnqueueError, Enqueued, enqueue};
 pub use queue::{Lane, counts, queue};
-pub use settle::{Outcome, Settled, Unsent, Waits, hold, is_open, refuse_unsent, settle};
+pub use settle::{MAX_RETRY_AFTER, Outcome, Settled, Unsent, Waits, hold, is_open, refuse_unsent, settle};
 pub use snapshot::{SnapshotEffects, after_snapshot, last_snapshot};
 
 use super::StoreError;

@@ -42,6 +42,10 @@ enum State {
         number: CallNumber,
         call: Arc<QrexecCall>,
         running: usize,
+        /// Whether anything was done in it.
+        done: bool,
+        /// Whether the proxy takes no more in it.
+        full: bool,
         /// When it is idle for long enough, while nothing runs in it.
         idle_at: Instant,
     },
@@ -57,6 +61,17 @@ impl CallNumber {
     pub(super) fn of_none() -> Self {
         Self(0)
     }
+}
+
+/// Whether a call takes no more, and nothing runs in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UsedUp {
+    /// It does.
+    No,
+    /// It does not, and the server has done something in it.
+    WithUse,
+    /// It does not, and nothing was done in it.
+    ForNothing,
 }
 
 /// The calls, at most a few.
@@ -89,7 +104,7 @@ impl Calls {
     /// The call, for one more attempt, if it is open and has room.
     pub(super) fn take(&mut self, key: CallKey, most: usize) -> Option<(CallNumber, Arc<QrexecCall>)> {
         match self.get_mut(key)? {
-            State::Open { number, call, running, .. } if *running < most => {
+            State::Open { number, call, running, full: false, .. } if *running < most => {
                 *running += 1;
                 Some((*number, Arc::clone(call)))
             }
@@ -109,26 +124,50 @@ impl Calls {
         }
     }
 
-    /// Whether there is room for one more call, and the idle one that had to go for it. A deletion's call does not go
-    /// where `delete_asks`; and while one is opening no other may.
+    /// An attempt in the call has ended: the server has done something in it, or the proxy takes no more in it. Gives
+    /// whether the call is used up, once nothing runs in it any more, and whether it was of use then.
+    pub(super) fn note(&mut self, call: CallNumber, was_done: bool, is_full: bool) -> UsedUp {
+        for (_, state) in &mut self.calls {
+            if let State::Open { number, running, done, full, .. } = state
+                && *number == call
+            {
+                *done |= was_done;
+                *full |= is_full;
+                return match (*full && *running == 0, *done) {
+                    (false, _) => UsedUp::No,
+                    (true, true) => UsedUp::WithUse,
+                    (true, false) => UsedUp::ForNothing,
+                };
+            }
+        }
+        UsedUp::No
+    }
+
+    /// Whether there is room for one more call, and the idle one that had to go for it. While a deletion's call is opening
+    /// no other may. Where `delete_asks` deletions leave one place to marks, and the call of one goes only when it has been
+    /// idle for long: what is left of its act needs the user's word then.
     pub(super) fn make_room(
         &mut self,
         key: CallKey,
         most: usize,
         delete_asks: bool,
+        now: Instant,
     ) -> (bool, Option<Arc<QrexecCall>>) {
         let deletes = |key: &CallKey| matches!(key, CallKey::Deletions(_));
         let opening = |(key, state): &(CallKey, State)| deletes(key) && matches!(state, State::Opening);
         if deletes(&key) && self.calls.iter().any(opening) {
             return (false, None);
         }
-        if self.calls.len() < most {
+        let deletions = self.calls.iter().filter(|(key, _)| deletes(key)).count();
+        let no_more_deletions = delete_asks && deletes(&key) && deletions + 1 >= most;
+        if self.calls.len() < most && !no_more_deletions {
             return (true, None);
         }
-        let idle = self
-            .calls
-            .iter()
-            .position(|(key, state)| matches!(state, State::Open { running: 0, .. }) && !(delete_asks && deletes(key)));
+        let idle = self.calls.iter().position(|(known, state)| match state {
+            State::Open { running: 0, idle_at, .. } if delete_asks && deletes(known) => *idle_at <= now,
+            State::Open { running: 0, .. } => !no_more_deletions,
+            State::Open { .. } | State::Opening => false,
+        });
         match idle {
             Some(at) => match self.calls.swap_remove(at).1 {
                 State::Open { call, .. } => (true, Some(call)),
@@ -146,7 +185,7 @@ impl Calls {
         self.last += 1;
         let number = CallNumber(self.last);
         if let Some(state) = self.get_mut(key) {
-            *state = State::Open { number, call: Arc::new(call), running: 0, idle_at };
+            *state = State::Open { number, call: Arc::new(call), running: 0, done: false, full: false, idle_at };
         }
     }
 

@@ -55,7 +55,7 @@ impl Engine {
         self.downloading.call = match opened {
             Ok(call) => MessagesCall::Open(Arc::new(*call)),
             Err(error) => {
-                self.pause_network(&failure::of_proxy(&error));
+                self.downloads_not_opened(&error, &failure::of_proxy(&error));
                 MessagesCall::None
             }
         };
@@ -67,6 +67,7 @@ impl Engine {
         let is_it = self.is_opening_messages_call(task);
         if is_it {
             self.downloading.call = MessagesCall::None;
+            self.downloading.rest_a_little();
         }
         is_it
     }

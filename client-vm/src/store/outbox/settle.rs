@@ -50,7 +50,7 @@ impl Default for Waits {
 }
 
 /// The most that a server's `Retry-After` counts.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
 impl Waits {
     /// How long to wait after so many attempts. `jitter`, from 0 to 1, adds up to a quarter.
