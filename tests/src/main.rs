@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand, ValueEnum};
+use staging::bench::BenchError;
 use staging::clock::Clock;
 use staging::generator::{Account, MARLOW, TERNBERG};
 use staging::qrexec::broker::Costs;
@@ -124,6 +125,39 @@ enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// The queue: how soon an act shows, how soon a sync brings what is new, what doing nothing costs, and how fast messages
+    /// come by themselves
+    #[command(after_help = "Examples:\n  splitdrop-staging bench queue\n  \
+        splitdrop-staging bench queue --idle-s 20 --json")]
+    Queue {
+        /// How long to look at what doing nothing costs
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+        idle_s: u64,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// One large file, by the whole path; and by curl, which leaves proxy and client out
+    #[command(after_help = "Examples:\n  splitdrop-staging bench files\n  \
+        splitdrop-staging bench files --mb 20 --json")]
+    Files {
+        /// The file's size in millions of bytes. The disk has to hold it three times
+        #[arg(long, value_name = "MB", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=4_000))]
+        mb: u32,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Bench {
+    async fn run(self) -> Result<(), BenchError> {
+        match self {
+            Self::Sync { sources, delay_ms, json } => bench::sync::run(&sources, &delay_ms, json).await,
+            Self::Queue { idle_s, json } => bench::queue::run(Duration::from_secs(idle_s), json).await,
+            Self::Files { mb, json } => bench::files::run(mb, json).await,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -177,8 +211,12 @@ async fn run(command: Command) -> anyhow::Result<()> {
             writeln!(io::stdout(), "{}\n{}\n{code}", account.username, account.passphrase)?;
             Ok(())
         }
-        Command::Bench { what: Bench::Sync { sources, delay_ms, json } } => {
-            Ok(bench::sync::run(&sources, &delay_ms, json).await?)
+        Command::Bench { what } => {
+            let interrupted = async { tokio::signal::ctrl_c().await };
+            tokio::select! {
+                done = what.run() => Ok(done?),
+                _ = interrupted => bail!("interrupted; everything that was started is ended"),
+            }
         }
         Command::Soak { kills, acts, seed, json } => {
             let seed = seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0);

@@ -12,8 +12,8 @@ use qubes_rpc::qrexec::Qrexec;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::process::{self, Usage};
-use super::{BenchError, print_table};
+use super::process::Usage;
+use super::{BenchError, IDLE_TIMEOUT, build_programs, daemon, micros, millis, print_table, sign_in_directly, usage};
 use crate::environment::{Environment, EnvironmentOptions, PROXY_VM};
 use crate::generator::{MARLOW, TERNBERG};
 use crate::processes;
@@ -23,8 +23,6 @@ use crate::socks::Shape;
 
 /// How many items each source has.
 const ITEMS: u32 = 4;
-/// After how long the server closes a connection on which nothing is asked, as the real one's web server does.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The lists of a sync.
 const LISTS: [&str; 4] = ["users", "sources", "submissions", "replies"];
 /// How many health calls are timed in a warm session, and in sessions of their own.
@@ -59,11 +57,7 @@ struct Sync {
 /// # Errors
 /// [`BenchError`].
 pub async fn run(sizes: &[u32], delays_ms: &[u64], json: bool) -> Result<(), BenchError> {
-    writeln!(io::stderr(), "building the programs ...")?;
-    let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await;
-    let programs = programs
-        .map_err(|_| BenchError::Call("the build was cut off".to_owned()))?
-        .map_err(|error| BenchError::Environment(error.into()))?;
+    let programs = build_programs().await?;
     let mut rows = Vec::new();
     for sources in sizes {
         for delay_ms in delays_ms {
@@ -107,8 +101,8 @@ async fn measure(programs: Programs, sources: u32, delay: Duration) -> Result<Ro
         qrexec_bytes: usage(caller)?.bytes_read.saturating_sub(caller_first.bytes_read),
         rows_written: number(&refreshed, "/sync/rows_written")?,
     };
-    let daemon = environment.daemon_pid().ok_or_else(|| BenchError::Missing("the daemon".to_owned()))?;
-    let row = Row { sources, delay, server_ms, first, unchanged, proxy: usage(proxy)?, client: usage(daemon)? };
+    let client = usage(daemon(&environment)?)?;
+    let row = Row { sources, delay, server_ms, first, unchanged, proxy: usage(proxy)?, client };
     environment.stop().await?;
     Ok(row)
 }
@@ -116,18 +110,8 @@ async fn measure(programs: Programs, sources: u32, delay: Duration) -> Result<Ro
 /// How long the server itself takes for the four lists at once, once it has made them: what a sync at no other cost would
 /// take.
 async fn ask_directly(environment: &Environment) -> Result<u64, BenchError> {
-    // An error only says that there is a provider already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder().no_proxy().build()?;
     let origin = environment.server().origin();
-    let code = TERNBERG.code_at(environment.server().control().clock().now());
-    let credentials = json!({
-        "username": TERNBERG.username, "passphrase": TERNBERG.passphrase, "one_time_code": code,
-    });
-    let signed_in: Value =
-        client.post(format!("{origin}/api/v1/token")).json(&credentials).send().await?.json().await?;
-    let token =
-        signed_in.pointer("/token").and_then(Value::as_str).ok_or_else(|| BenchError::Missing("/token".to_owned()))?;
+    let (client, token) = sign_in_directly(environment, &TERNBERG).await?;
     let ask = async |list: &str| {
         let request = client.get(format!("{origin}/api/v1/{list}")).header("authorization", format!("Token {token}"));
         request.send().await?.bytes().await
@@ -145,8 +129,7 @@ async fn ask_directly(environment: &Environment) -> Result<u64, BenchError> {
 
 /// The process that makes the daemon's metadata call.
 fn caller(environment: &Environment) -> Result<u32, BenchError> {
-    let daemon = environment.daemon_pid().ok_or_else(|| BenchError::Missing("the daemon".to_owned()))?;
-    let children = processes::children(daemon).map_err(BenchError::Process)?;
+    let children = processes::children(daemon(environment)?).map_err(BenchError::Process)?;
     children.last().copied().ok_or_else(|| BenchError::Missing("the daemon's call".to_owned()))
 }
 
@@ -162,10 +145,6 @@ fn proxy(environment: &Environment) -> Result<u32, BenchError> {
         .rev()
         .find_map(|event| started(event.kind))
         .ok_or_else(|| BenchError::Missing("the proxy".to_owned()))
-}
-
-fn usage(pid: u32) -> Result<Usage, BenchError> {
-    process::usage(pid).map_err(BenchError::Process)
 }
 
 /// What a health call costs in a warm session, and in a session of its own.
@@ -219,10 +198,6 @@ fn number(report: &Value, pointer: &str) -> Result<u64, BenchError> {
     report.pointer(pointer).and_then(Value::as_u64).ok_or_else(|| BenchError::Missing(pointer.to_owned()))
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn print_json(rows: &[Row], calls: &[(&str, Duration, Duration)]) -> Result<(), BenchError> {
     let sync = |sync: &Sync| {
         json!({
@@ -253,10 +228,6 @@ fn print_json(rows: &[Row], calls: &[(&str, Duration, Duration)]) -> Result<(), 
         .map(|(name, warm, fresh)| json!({ "stand_in": name, "warm_us": micros(*warm), "fresh_us": micros(*fresh) }))
         .collect();
     Ok(writeln!(io::stdout(), "{}", json!({ "format": 1, "sync": rows, "health": calls }))?)
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn print_text(rows: &[Row], calls: &[(&str, Duration, Duration)]) -> Result<(), BenchError> {

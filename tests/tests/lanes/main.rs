@@ -4,5 +4,6 @@
 mod files;
 mod messages;
 mod pauses;
+mod storage;
 mod support;
 mod syncs;
