@@ -154,3 +154,64 @@ async fn a_refresh_while_there_was_no_way_acts_at_once() {
     environment.json(&["refresh"], "").await.unwrap();
     environment.stop().await.unwrap();
 }
+
+/// Ends the proxy that lists, if one runs, in whatever it is doing.
+fn kill_the_lister(environment: &staging::environment::Environment) {
+    for pid in staging::processes::with_directory(environment.directory()).unwrap() {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = command.split(|byte| *byte == 0).collect();
+        if words[0].ends_with(b"splitdrop-proxy") && words.get(1) == Some(&b"metadata".as_slice()) {
+            let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
+            // It may have ended by itself.
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        }
+    }
+}
+
+/// Case S2: timers, requests and proxies that are killed in the middle.
+#[tokio::test(flavor = "multi_thread")]
+async fn s2_of_a_hundred_random_events_none_makes_two_syncs_at_once() {
+    let environment = environment(2, 0, SOON).await;
+    environment.login(&MARLOW).await.unwrap();
+    let mut watch = environment.watch().await.unwrap();
+    let mut refreshing = tokio::task::JoinSet::new();
+    let mut random = 7_u64;
+    for _ in 0..100 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        match (random >> 33) % 3 {
+            0 => drop(refreshing.spawn(environment.splitdrop(["refresh"]).output())),
+            1 => kill_the_lister(&environment),
+            // The timer's turn.
+            _ => drop(environment.json(&["status"], "").await.unwrap()),
+        }
+    }
+    while let Some(refreshed) = refreshing.join_next().await {
+        // It succeeded, or its proxy was killed; it did not wait for ever.
+        assert!(refreshed.unwrap().unwrap().status.code().is_some());
+    }
+    // An act marks the end of what is looked at.
+    let first = environment.json(&["sources"], "").await.unwrap()["sources"][0].clone();
+    let command = if first["starred"] == true { "unstar" } else { "star" };
+    environment.json(&[command, first["uuid"].as_str().unwrap()], "").await.unwrap();
+    let (mut running, mut started) = (0_i32, 0);
+    loop {
+        let event = watch.next().await.unwrap();
+        match event["event"].as_str().unwrap() {
+            "sync_started" => {
+                running += 1;
+                started += 1;
+            }
+            // The first may have started before anybody watched.
+            "sync_ended" => running = 0.max(running - 1),
+            "act" => break,
+            _other => {}
+        }
+        assert!((0..=1).contains(&running), "{event}");
+    }
+    assert!(started > 10, "{started}");
+    // And it goes on by itself.
+    let control = environment.server().control();
+    let before = control.count("GET", "/api/v1/sources");
+    control.wait_for_log(|log| log.count("GET", "/api/v1/sources") >= before + 3).await;
+    environment.stop().await.unwrap();
+}
