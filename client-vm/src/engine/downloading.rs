@@ -50,9 +50,9 @@ pub(super) struct Downloading {
     messages: Lane,
     files: Lane,
     pub(super) call: MessagesCall,
-    /// dom0 lets nothing be downloaded, or there is nobody who would: only the user, or another login, tries again.
-    refused: bool,
-    /// The store has failed: it is left alone until then.
+    /// How often in a row dom0 let no call through.
+    refusals: u32,
+    /// Nothing is begun until then: the store has failed, or dom0 let no call through.
     rest: Option<Instant>,
     /// Something that was being fetched had to be left by the last sweep.
     left_by_sweep: Arc<AtomicBool>,
@@ -97,7 +97,7 @@ impl Downloading {
             messages: Lane::default(),
             files: Lane::default(),
             call: MessagesCall::None,
-            refused: false,
+            refusals: 0,
             rest: None,
             left_by_sweep: Arc::default(),
             wake: None,
@@ -125,9 +125,10 @@ impl Downloading {
         self.wake = self.rest;
     }
 
-    /// dom0 may be asked again.
-    pub(super) fn forget_refusal(&mut self) {
-        self.refused = false;
+    /// dom0 may be asked again, at once.
+    pub(super) fn forget_refusals(&mut self) {
+        self.refusals = 0;
+        self.rest = None;
     }
 
     /// What is shown or wanted has changed.
@@ -180,9 +181,6 @@ impl Engine {
         // What is not to be fetched any more has been stopped by now, whatever holds up the rest.
         if let Err(until) = self.may_go_on() {
             self.downloading.wake = until;
-            return;
-        }
-        if self.downloading.refused {
             return;
         }
         while self.downloading.running_in(DownloadLane::Files) < FILES_AT_ONCE {
@@ -294,6 +292,7 @@ impl Engine {
         let over = fetching.cancel.is_cancelled();
         match ended {
             FetchEnded::Fetched(Ok(Fetched::Stored(size))) => {
+                self.downloading.refusals = 0;
                 if !over {
                     self.lift_network_pause();
                 }
@@ -318,11 +317,14 @@ impl Engine {
         self.sweep();
     }
 
-    /// A call for downloads could not be opened. Where dom0 lets none through, the other lanes go on.
+    /// A call for downloads could not be opened. Where dom0 lets none through, or cannot start the VM, which looks the same,
+    /// only downloads wait.
     pub(super) fn downloads_not_opened(&mut self, error: &ProxyError, told: &Failure) {
         if matches!(error, ProxyError::Open(OpenError::Refused { .. } | OpenError::NoSuchService { .. })) {
-            tracing::warn!("downloads wait for the user: their calls are refused");
-            self.downloading.refused = true;
+            tracing::warn!("downloads wait: their calls are refused");
+            self.downloading.refusals = self.downloading.refusals.saturating_add(1);
+            let wait = self.acting.waits().after(self.downloading.refusals, fastrand::f64());
+            self.downloading.rest = Some(Instant::now() + wait);
         } else {
             self.pause_network(told);
         }
@@ -453,7 +455,7 @@ impl Engine {
             downloads::want(transaction, &items, now)
         });
         let wanted = wanted.await;
-        self.downloading.forget_refusal();
+        self.downloading.forget_refusals();
         self.downloading.look_again();
         answer.give(wanted.map_err(|error| failure::of_store(&error)));
         self.start_downloads().await;
@@ -527,7 +529,7 @@ impl Engine {
     /// The session is over.
     pub(super) fn end_downloads(&mut self) {
         self.stop_downloads();
-        self.downloading.forget_refusal();
+        self.downloading.forget_refusals();
         self.close_messages_call();
     }
 }

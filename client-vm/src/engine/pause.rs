@@ -124,7 +124,7 @@ impl Engine {
             self.tell_resumed();
         }
         answer.give(Ok(()));
-        self.downloading.forget_refusal();
+        self.downloading.forget_refusals();
         self.work().await;
     }
 }

@@ -53,7 +53,10 @@ impl Engine {
             return;
         }
         self.downloading.call = match opened {
-            Ok(call) => MessagesCall::Open(Arc::new(*call)),
+            Ok(call) => {
+                self.downloading.forget_refusals();
+                MessagesCall::Open(Arc::new(*call))
+            }
             Err(error) => {
                 self.downloads_not_opened(&error, &failure::of_proxy(&error));
                 MessagesCall::None
