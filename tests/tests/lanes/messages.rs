@@ -91,7 +91,8 @@ async fn q4_nothing_is_fetched_after_the_logout_and_the_next_journalist_goes_on(
     let hang = fault(&environment, DOWNLOADS, FaultAct::Hang);
     let mut watch = environment.watch().await.unwrap();
     environment.login(&MARLOW).await.unwrap();
-    watch.until("download").await.unwrap();
+    // The server has been asked, and does not answer.
+    control.wait_for_log(|log| log.requests().any(|request| request.path.ends_with("/download"))).await;
     environment.json(&["logout"], "").await.unwrap();
     environment.broker().until(|counts| counts.open == 0).await;
     control.apply(Command::RemoveFault { id: hang }).unwrap();
