@@ -397,7 +397,8 @@ impl Engine {
 
     async fn settle_act(&mut self, running: &Running, performed: Performed) {
         let Performed { rows, way } = performed;
-        if rows.iter().any(|(_, outcome)| *outcome == Outcome::Done) {
+        let done = rows.iter().any(|(_, outcome)| *outcome == Outcome::Done);
+        if done {
             self.lift_network_pause();
         }
         let barred = rows.iter().find_map(|(_, outcome)| match outcome {
@@ -405,7 +406,6 @@ impl Engine {
             Outcome::Done | Outcome::Unknown { .. } | Outcome::Refused { .. } => None,
         });
         let (now, snapshot, waits) = (self.clock.now(), self.acting.snapshot, self.acting.settings.waits);
-        let done = rows.iter().any(|(_, outcome)| *outcome == Outcome::Done);
         // Another call is another question. The user's word covers all of the act, as long as calls are of use.
         let used_up = self.acting.calls.note(running.call, done, way == Way::UsedUp);
         let act = running.act;
@@ -424,17 +424,13 @@ impl Engine {
                 Ok(settled)
             })
             .await;
-        let settled = match settled {
-            Ok(settled) => settled,
-            Err(error) => {
-                self.store_fault(&error);
-                return;
-            }
-        };
-        self.tell_settled(running, settled);
+        // What was learnt of the call and of the session holds, whether it could be stored what became of the rows or not.
+        match settled {
+            Ok(settled) => self.tell_settled(running, settled),
+            Err(error) => self.store_fault(&error),
+        }
         match way {
-            Way::Open => {}
-            Way::UsedUp => {}
+            Way::Open | Way::UsedUp => {}
             Way::Lost => {
                 let is_ours = self.drop_call(running.call);
                 // A proxy that ends as soon as it is asked would be started again and again.

@@ -11,22 +11,6 @@ use crate::support::*;
 
 const NOTHING: [Value; 0] = [];
 
-fn deletion(source: &str) -> Matching {
-    Matching::method("DELETE", &format!("/api/v1/sources/{source}"))
-}
-
-async fn first(environment: &Environment) -> String {
-    ids(environment).await.swap_remove(0)
-}
-
-async fn delete(environment: &Environment, source: &str) -> u64 {
-    act(environment, &["delete", "source", source, "--yes"]).await
-}
-
-async fn refresh(environment: &Environment) {
-    environment.json(&["refresh"], "").await.unwrap();
-}
-
 /// Case D1 (a).
 #[tokio::test(flavor = "multi_thread")]
 async fn d1a_a_snapshot_from_before_the_confirmation_brings_nothing_back() {

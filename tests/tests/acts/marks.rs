@@ -43,10 +43,6 @@ fn journalist(environment: &Environment, name: &str) -> RecordId {
     environment.server().control().with_world(|world| world.journalist_named(name).unwrap().id.clone())
 }
 
-async fn refresh(environment: &Environment) {
-    environment.json(&["refresh"], "").await.unwrap();
-}
-
 async fn unread(environment: &Environment, source: &RecordId) -> BTreeSet<String> {
     let items = items(environment, source.as_str()).await;
     let unread = items.iter().filter(|item| item["unread"] == true);

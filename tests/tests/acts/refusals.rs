@@ -3,25 +3,9 @@
 use serde_json::json;
 use staging::environment::Environment;
 use staging::qrexec::broker::EventKind;
-use staging::server::{Fault, FaultAct, Matching};
+use staging::server::{Fault, FaultAct};
 
 use crate::support::*;
-
-fn deletion(source: &str) -> Matching {
-    Matching::method("DELETE", &format!("/api/v1/sources/{source}"))
-}
-
-async fn first(environment: &Environment) -> String {
-    ids(environment).await.swap_remove(0)
-}
-
-async fn delete(environment: &Environment, source: &str) -> u64 {
-    act(environment, &["delete", "source", source, "--yes"]).await
-}
-
-async fn refresh(environment: &Environment) {
-    environment.json(&["refresh"], "").await.unwrap();
-}
 
 /// Case D1.
 #[tokio::test(flavor = "multi_thread")]

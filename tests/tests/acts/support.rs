@@ -247,3 +247,23 @@ pub(crate) async fn occupy(environment: &Environment, occupants: &[(String, Stri
     }
     rules.try_into().unwrap()
 }
+
+/// The requests that delete this source.
+pub(crate) fn deletion(source: &str) -> Matching {
+    Matching::method("DELETE", &format!("/api/v1/sources/{source}"))
+}
+
+/// The first source of the client's list.
+pub(crate) async fn first(environment: &Environment) -> String {
+    ids(environment).await.swap_remove(0)
+}
+
+/// Deletes a source; gives the act's number.
+pub(crate) async fn delete(environment: &Environment, source: &str) -> u64 {
+    act(environment, &["delete", "source", source, "--yes"]).await
+}
+
+/// Syncs, and waits for the end.
+pub(crate) async fn refresh(environment: &Environment) {
+    environment.json(&["refresh"], "").await.unwrap();
+}

@@ -51,7 +51,7 @@ async fn q1_messages_and_replies_are_fetched_once_each() {
     }
     let (whole, parts) = held(&environment);
     assert_eq!((whole.len(), parts), (wanted.len(), 0));
-    // And after a restart none is fetched again.
+    // And after another login none is fetched again.
     environment.json(&["logout"], "").await.unwrap();
     sign_in_again(&environment).await;
     watch.until("sync_ended").await.unwrap();
