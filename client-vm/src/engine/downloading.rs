@@ -35,7 +35,7 @@ use crate::store::StoreError;
 use crate::store::downloads::{self, Candidate};
 
 /// How many messages are fetched at the same time.
-const MESSAGES_AT_ONCE: usize = 4;
+const MESSAGES_AT_ONCE: usize = 8;
 /// How many files are fetched at the same time, each in its own call.
 const FILES_AT_ONCE: usize = 2;
 /// How many items are read from the store at once.
