@@ -1,0 +1,1 @@
+//! The way to the private key: decrypts one message.

@@ -1,0 +1,1 @@
+//! Encrypts a reply.

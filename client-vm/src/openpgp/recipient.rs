@@ -1,0 +1,1 @@
+//! Keys that replies are encrypted to.

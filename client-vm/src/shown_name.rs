@@ -1,0 +1,1 @@
+//! Names from outside, as they may be shown and used.

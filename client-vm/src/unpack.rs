@@ -1,0 +1,1 @@
+//! Unpacks what a source packed: gzip.
