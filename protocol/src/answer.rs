@@ -9,7 +9,9 @@ use crate::call::{Call, CallId, MAX_DELETED};
 use crate::error::{CallError, ErrorKind, Stage};
 use crate::handshake::ApiLevel;
 use crate::record::{Journalist, Listed, Reply, Source, Submission};
-use crate::value::{Bounded, Chunk, ItemId, JournalistId, PersonName, Sha256, Size, Timestamp, Token};
+use crate::value::{
+    Bounded, Chunk, Filename, ItemId, JournalistId, OrderNumber, PersonName, ReplyId, Sha256, Size, Timestamp, Token,
+};
 
 /// The most records in one message.
 pub const MAX_BATCH: usize = 512;
@@ -66,6 +68,19 @@ pub enum Items {
     Chunk(Chunk),
     /// How much was sent: a download's last item.
     Sum(Sum),
+    /// The answer to a reply that was sent: one item.
+    Stored(StoredReply),
+}
+
+/// A reply that the server has stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredReply {
+    /// Its id: the one that the client chose.
+    pub reply: ReplyId,
+    /// Its place in the conversation; none where the server does not say it in a form that can be read.
+    pub order: Option<OrderNumber>,
+    /// Its file name, as the lists will have it; none in the same case.
+    pub filename: Option<Filename>,
 }
 
 /// What a download is of.
@@ -102,7 +117,12 @@ impl Items {
     #[must_use]
     pub fn count(&self) -> usize {
         match self {
-            Self::Health(_) | Self::SignedIn(_) | Self::Download(_) | Self::Chunk(_) | Self::Sum(_) => 1,
+            Self::Health(_)
+            | Self::SignedIn(_)
+            | Self::Download(_)
+            | Self::Chunk(_)
+            | Self::Sum(_)
+            | Self::Stored(_) => 1,
             Self::Users(batch) => batch.as_slice().len(),
             Self::Sources(batch) => batch.as_slice().len(),
             Self::Submissions(batch) => batch.as_slice().len(),
@@ -123,6 +143,7 @@ impl Items {
             Self::Download(_) => ItemKind::Download,
             Self::Chunk(_) => ItemKind::Chunk,
             Self::Sum(_) => ItemKind::Sum,
+            Self::Stored(_) => ItemKind::Stored,
         }
     }
 }
@@ -188,6 +209,7 @@ enum ItemKind {
     Download,
     Chunk,
     Sum,
+    Stored,
 }
 
 /// How an answer's form allows its number of items to be.
@@ -270,6 +292,7 @@ impl Answer {
             Call::DeleteConversation { items, .. } => {
                 Form::Each(ItemKind::Deletions, u32::try_from(items.as_slice().len()).unwrap_or(u32::MAX))
             }
+            Call::SendReply { .. } => Form::One(ItemKind::Stored),
             Call::GetUsers { .. } => Form::List(ItemKind::Users),
             Call::GetSources { .. } => Form::List(ItemKind::Sources),
             Call::GetSubmissions { .. } => Form::List(ItemKind::Submissions),

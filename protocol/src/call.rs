@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::scope::Scope;
 use crate::value::{
-    Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, Problem, ReplyId, Size, SourceId, SubmissionId, Token,
-    Username, ValueError,
+    ArmoredMessage, Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, Problem, ReplyId, Size, SourceId,
+    SubmissionId, Token, Username, ValueError,
 };
 
 /// The most items of each kind that one call marks as seen.
@@ -201,6 +201,18 @@ pub enum Call {
         /// As for a submission.
         from: Size,
     },
+    /// Sends a reply to a source, for all journalists to see. Repeated with the same id it is stored once: the server
+    /// answers a second one with `conflict`, and has the first.
+    SendReply {
+        /// The session.
+        token: Token,
+        /// To whom.
+        source: SourceId,
+        /// The reply's id, which the client has chosen.
+        reply: ReplyId,
+        /// The reply, encrypted.
+        message: ArmoredMessage,
+    },
 }
 
 /// Items to mark as seen, by kind: the server keeps its marks by kind.
@@ -231,6 +243,7 @@ impl Call {
             | Self::DeleteSubmission { .. }
             | Self::DeleteReply { .. } => Some(Scope::Delete),
             Self::DownloadSubmission { .. } | Self::DownloadReply { .. } => Some(Scope::Download),
+            Self::SendReply { .. } => Some(Scope::Reply),
         }
     }
 
@@ -260,6 +273,7 @@ impl Call {
             Self::DeleteReply { .. } => "delete_reply",
             Self::DownloadSubmission { .. } => "download_submission",
             Self::DownloadReply { .. } => "download_reply",
+            Self::SendReply { .. } => "send_reply",
         }
     }
 }

@@ -4,8 +4,8 @@ use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The largest message that is sent, in bytes as encoded.
-pub const MAX_MESSAGE: usize = 256 * 1024;
+/// The largest message that is sent, in bytes as encoded. A reply is the longest value, with 600 KiB.
+pub const MAX_MESSAGE: usize = 1024 * 1024;
 
 /// The crate counts the widths of values in memory, not bytes on the wire: a `u64` counts 8 where it may take 1. Eight
 /// times the largest message therefore refuses none, and still bounds what one message can make grow.

@@ -2,8 +2,10 @@
 //!
 //! The decoder does no I/O: it is fed what arrived and gives back whole frames.
 //!
-//! **Invariant:** the decoder holds at most one frame and what was fed beyond it; it never reserves room for a length
-//! that has not arrived.
+//! **Invariant:** the decoder holds at most one frame and what was fed beyond it, in at most twice as much memory; it never
+//! reserves room for a length that has not arrived.
+//!
+//! **Invariant:** however small the pieces are, a byte is moved a few times at most.
 //!
 //! **Invariant:** frames and what the decoder holds are wiped when they are let go: passphrases and tokens are in them.
 
@@ -88,9 +90,13 @@ impl FrameDecoder {
 
     /// Takes over bytes that arrived.
     pub fn feed(&mut self, bytes: &[u8]) {
-        // A new buffer each time: one that grew or was moved in place would leave bytes behind.
+        if self.consumed == 0 && self.buffer.capacity() - self.buffer.len() >= bytes.len() {
+            self.buffer.extend_from_slice(bytes);
+            return;
+        }
+        // A new buffer, with as much room again: one that grew or was moved in place would leave bytes behind.
         let waiting = self.buffer.get(self.consumed..).unwrap_or_default();
-        let mut buffer = Zeroizing::new(Vec::with_capacity(waiting.len() + bytes.len()));
+        let mut buffer = Zeroizing::new(Vec::with_capacity(2 * (waiting.len() + bytes.len())));
         buffer.extend_from_slice(waiting);
         buffer.extend_from_slice(bytes);
         self.buffer = buffer;
@@ -168,6 +174,28 @@ mod tests {
         assert!(decoder.next_payload().unwrap().is_none());
         assert!(decoder.buffer.capacity() < 64);
         assert!(matches!(decoder.finish(), Err(FrameError::Truncated)));
+    }
+
+    #[test]
+    fn the_largest_frame_comes_whole_out_of_single_bytes() {
+        let frame = frame_bytes(&vec![7; MAX_FRAME]).unwrap();
+        let mut decoder = FrameDecoder::new();
+        let (last, most) = frame.split_last().unwrap();
+        let mut buffers = 0;
+        for byte in most {
+            let before = decoder.buffer.as_ptr();
+            decoder.feed(&[*byte]);
+            buffers += usize::from(decoder.buffer.as_ptr() != before);
+            assert!(decoder.next_payload().unwrap().is_none());
+        }
+        assert!(buffers < 32, "{buffers}");
+        assert!(decoder.buffer.capacity() <= 2 * frame.len(), "{}", decoder.buffer.capacity());
+        decoder.feed(&[*last]);
+        assert_eq!(decoder.next_payload().unwrap().unwrap().len(), MAX_FRAME);
+        assert!(decoder.finish().is_ok());
+        // What was given out does not stay once more has come.
+        decoder.feed(&[0]);
+        assert!(decoder.buffer.capacity() < 64);
     }
 
     #[test]

@@ -21,11 +21,13 @@ pub enum Scope {
     Delete,
     /// Downloading what sources and journalists sent.
     Download,
+    /// Sending replies to sources.
+    Reply,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 5] = [Self::Session, Self::Metadata, Self::Mark, Self::Delete, Self::Download];
+    pub const ALL: [Self; 6] = [Self::Session, Self::Metadata, Self::Mark, Self::Delete, Self::Download, Self::Reply];
 
     /// The scope's name: the argument of the qrexec service.
     #[must_use]
@@ -36,6 +38,7 @@ impl Scope {
             Self::Mark => "mark",
             Self::Delete => "delete",
             Self::Download => "download",
+            Self::Reply => "reply",
         }
     }
 }

@@ -4,12 +4,14 @@
 
 mod bytes;
 mod id;
+mod message;
 mod number;
 mod secret;
 mod text;
 
 pub use bytes::{Chunk, Sha256};
 pub use id::{ItemId, JournalistId, ReplyId, SourceId, SubmissionId};
+pub use message::ArmoredMessage;
 pub use number::{OrderNumber, Size, Timestamp};
 pub use secret::{OneTimeCode, Passphrase, Token};
 pub use text::{

@@ -25,6 +25,10 @@ fn id<I: std::str::FromStr<Err: Debug>>() -> I {
     UUID.parse().unwrap()
 }
 
+fn message() -> ArmoredMessage {
+    ArmoredMessage::try_new("-----BEGIN PGP MESSAGE-----\n\nwcDMA\n-----END PGP MESSAGE-----\n").unwrap()
+}
+
 fn token() -> Token {
     Token::try_new("token").unwrap()
 }
@@ -129,6 +133,7 @@ fn calls() -> Vec<(&'static str, Call)> {
             Call::DownloadSubmission { token: token(), source: id(), submission: id(), from: size(0) },
         ),
         ("download_reply", Call::DownloadReply { token: token(), source: id(), reply: id(), from: size(70_000) }),
+        ("send_reply", Call::SendReply { token: token(), source: id(), reply: id(), message: message() }),
     ]
 }
 
@@ -180,6 +185,8 @@ fn parts() -> Vec<(String, Part)> {
             ("download_of_unknown_length", Part::Items(Items::Download(download(false)))),
             ("chunk", Part::Items(Items::Chunk(Chunk::try_new(vec![0, 250, 255]).unwrap()))),
             ("sum", Part::Items(Items::Sum(Sum { length: size(3), sha256: Sha256::new([0xcd; 32]) }))),
+            ("stored", Part::Items(Items::Stored(stored(true)))),
+            ("stored_under_no_readable_name", Part::Items(Items::Stored(stored(false)))),
             ("end", Part::End { count: 1_000 }),
         ]
         .map(|(name, part)| (name.to_owned(), part)),
@@ -212,6 +219,14 @@ fn download(known: bool) -> Download {
     Download { length: known.then(|| size(70_003)), from: size(70_000), etag: known.then(|| Sha256::new([0xab; 32])) }
 }
 
+fn stored(named: bool) -> StoredReply {
+    StoredReply {
+        reply: id(),
+        order: named.then(|| OrderNumber::try_new(5).unwrap()),
+        filename: named.then(|| Filename::try_new("5-verschwiegene_Möwe-reply.gpg").unwrap()),
+    }
+}
+
 fn hellos() -> Vec<(&'static str, Hello)> {
     let hello = |scope, api_level| Hello {
         scope,
@@ -225,6 +240,7 @@ fn hellos() -> Vec<(&'static str, Hello)> {
         ("mark", hello(Scope::Mark, None)),
         ("delete", hello(Scope::Delete, Some(ApiLevel::V2))),
         ("download", hello(Scope::Download, None)),
+        ("reply", hello(Scope::Reply, Some(ApiLevel::V1))),
     ]
 }
 
@@ -353,6 +369,35 @@ fn a_huge_list_of_small_entries_is_refused() {
     bytes.extend(encode(&marks).unwrap());
     assert!(bytes.len() < protocol::frame::MAX_FRAME);
     assert!(decode_exact::<FromProxy>(&bytes).is_err());
+}
+
+#[test]
+fn the_longest_reply_fits_a_frame() {
+    let (begin, end) = ("-----BEGIN PGP MESSAGE-----\n\n", "\n-----END PGP MESSAGE-----\n");
+    let body = "x".repeat(ArmoredMessage::MAX - begin.len() - end.len());
+    let message = ArmoredMessage::try_new(format!("{begin}{body}{end}")).unwrap();
+    let token = Token::try_new("t".repeat(4_096)).unwrap();
+    let call = Call::SendReply { token, source: id(), reply: id(), message };
+    let sent =
+        ToProxy::Call(Request { id: CallId(u32::MAX), deadline: Deadline::try_from(Deadline::MAX_MS).unwrap(), call });
+    let mut decoder = FrameDecoder::new();
+    decoder.feed(&encode_frame(&sent).unwrap());
+    assert_eq!(decoder.next_message::<ToProxy>().unwrap(), Some(sent));
+}
+
+#[test]
+fn a_reply_that_is_not_encrypted_is_refused() {
+    let text = |message: &str| {
+        let mut bytes = vec![0, 1, 1, 16];
+        for part in ["token", UUID, UUID, message] {
+            bytes.extend(encode(&part).unwrap());
+        }
+        decode_exact::<ToProxy>(&bytes)
+    };
+    assert!(text(message().as_str()).is_ok());
+    for refused in ["", "in plain words", &"x".repeat(ArmoredMessage::MAX + 1), KEY] {
+        assert!(text(refused).is_err());
+    }
 }
 
 fn uuid_text() -> impl Strategy<Value = String> {

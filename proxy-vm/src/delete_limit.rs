@@ -61,6 +61,7 @@ impl Target {
             | Call::GetSources { .. }
             | Call::GetSubmissions { .. }
             | Call::GetAllReplies { .. }
+            | Call::SendReply { .. }
             | Call::Star { .. }
             | Call::Unstar { .. }
             | Call::MarkSeen { .. }

@@ -16,7 +16,8 @@ mod wire;
 
 use protocol::call::MAX_DELETED;
 use protocol::value::{
-    Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, ReplyId, Size, SourceId, SubmissionId, Token, Username,
+    ArmoredMessage, Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, ReplyId, Size, SourceId, SubmissionId,
+    Token, Username,
 };
 use protocol::{ApiLevel, CallError, SeenItems};
 
@@ -44,6 +45,17 @@ pub struct Conversation {
     pub items: Bounded<ItemId, MAX_DELETED>,
     /// What is beyond this order number stays.
     pub upper_bound: OrderNumber,
+}
+
+/// A reply that is to be sent.
+#[derive(Debug)]
+pub struct OutgoingReply {
+    /// To whom.
+    pub source: SourceId,
+    /// Its id, which the server is to keep.
+    pub id: ReplyId,
+    /// The reply, encrypted.
+    pub message: ArmoredMessage,
 }
 
 /// The operations of the Journalist API. Each sends its answer through the outlet, which it begins only when the server
@@ -81,6 +93,15 @@ pub trait JournalistApi: Send + Sync + 'static {
     fn get_all_replies(
         &self,
         token: &Token,
+        outlet: &mut Outlet<'_>,
+    ) -> impl Future<Output = Result<(), CallError>> + Send;
+
+    /// Sends a reply, and says where in the conversation it was stored. A server that answers with another id than the
+    /// reply's is a failure: it would store one more reply each time.
+    fn send_reply(
+        &self,
+        token: &Token,
+        reply: &OutgoingReply,
         outlet: &mut Outlet<'_>,
     ) -> impl Future<Output = Result<(), CallError>> + Send;
 

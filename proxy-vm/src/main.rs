@@ -22,7 +22,7 @@ Splitdrop's proxy: speaks to the SecureDrop server for the client VM.
 
 It is no command to run by hand. qrexec starts it in the proxy VM, as the service
 splitdrop.Proxy+SCOPE, and speaks to it on standard input and output. SCOPE is
-session, metadata, mark, delete or download.
+session, metadata, mark, delete, download or reply.
 
 Settings (dom0: qvm-features VM vm-config.NAME VALUE; elsewhere the environment):
   SD_PROXY_ORIGIN        the server: http:// or https://, host, port (required)

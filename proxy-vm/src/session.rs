@@ -12,7 +12,7 @@ use qubes_rpc::serve::{Responder, Service};
 use tokio::time::Instant;
 
 use crate::delete_limit::{DeleteLimit, DeleteTargets};
-use crate::journalist_api::{Conversation, Credentials, JournalistApi};
+use crate::journalist_api::{Conversation, Credentials, JournalistApi, OutgoingReply};
 use crate::outlet::{Contacts, Outlet};
 
 /// Performs a session's calls through `A`.
@@ -77,6 +77,9 @@ impl<A: JournalistApi> Service for Session<A> {
                 Call::GetSources { token } => api.get_sources(&token, &mut outlet).await,
                 Call::GetSubmissions { token, source } => api.get_submissions(&token, source, &mut outlet).await,
                 Call::GetAllReplies { token } => api.get_all_replies(&token, &mut outlet).await,
+                Call::SendReply { token, source, reply, message } => {
+                    api.send_reply(&token, &OutgoingReply { source, id: reply, message }, &mut outlet).await
+                }
                 Call::Star { token, source } => api.star(&token, source, &mut outlet).await,
                 Call::Unstar { token, source } => api.unstar(&token, source, &mut outlet).await,
                 Call::MarkSeen { token, items } => api.mark_seen(&token, &items, &mut outlet).await,

@@ -9,8 +9,7 @@
 //!
 //! **Invariant:** when a server is stopped or dropped, its tasks and connections are gone.
 //!
-//! **Invariant:** what the API does not have is answered like any unknown route, never made up. Sending replies
-//! is not there yet.
+//! **Invariant:** what the API does not have is answered like any unknown route, never made up.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,18 +35,22 @@ mod gzip;
 mod log;
 mod login;
 mod options;
+mod reading;
+mod replies;
 mod routes;
 mod wire;
 mod world;
 
 pub use ciphertext::{
-    CiphertextError, LARGEST_ITEM, SMALLEST_FILE, SMALLEST_MESSAGE, SMALLEST_REPLY, SMALLEST_ZIPPED_FILE,
+    Body, CiphertextError, GzipFlaw, LARGEST_ITEM, MOST_LAYERS, MOST_ZEROS, Protection, Reader, SMALLEST_FILE,
+    SMALLEST_MESSAGE, SMALLEST_REPLY, SMALLEST_ZIPPED_FILE, Seal,
 };
 pub use control::{Command, Control, ControlError, KeyChoice, Outcome};
 pub use faults::{Edit, Fault, FaultAct, FaultError, FaultStatus, LARGEST_BODY, LONGEST_DELAY, Matching, Which};
 pub use flavour::ApiFlavour;
 pub use log::{LoggedRequest, RequestLog};
 pub use options::{SeenByOrder, ServerOptions, WebServer};
+pub use reading::{Reading, ReadingError, Recipient, Whose};
 pub use world::{
     Change, Changes, DELETED_JOURNALIST, FileState, ItemFile, Journalist, RecordId, Reply, Source, SourceKey,
     SourceState, Submission, SubmissionKind, World, WorldError,

@@ -28,6 +28,8 @@ pub(super) enum Endpoint {
     Replies,
     /// The replies to one source.
     SourceReplies(SourceId),
+    /// Sending a reply to a source.
+    SendReply(SourceId),
     /// Starring a source.
     AddStar(SourceId),
     /// Taking a source's star away.
@@ -50,7 +52,7 @@ impl Endpoint {
     /// The request's method.
     pub(super) fn method(self) -> Method {
         match self {
-            Self::Token | Self::Logout | Self::AddStar(_) | Self::Seen => Method::POST,
+            Self::Token | Self::Logout | Self::SendReply(_) | Self::AddStar(_) | Self::Seen => Method::POST,
             Self::Users
             | Self::Sources
             | Self::Submissions
@@ -75,7 +77,7 @@ impl Endpoint {
             Self::Submissions => "/api/v1/submissions".to_owned(),
             Self::SourceSubmissions(source) => format!("/api/v1/sources/{source}/submissions"),
             Self::Replies => "/api/v1/replies".to_owned(),
-            Self::SourceReplies(source) => format!("/api/v1/sources/{source}/replies"),
+            Self::SourceReplies(source) | Self::SendReply(source) => format!("/api/v1/sources/{source}/replies"),
             Self::AddStar(source) => format!("/api/v1/sources/{source}/add_star"),
             Self::RemoveStar(source) => format!("/api/v1/sources/{source}/remove_star"),
             Self::Seen => "/api/v1/seen".to_owned(),
@@ -108,6 +110,7 @@ impl Endpoint {
             | Self::SourceSubmissions(_)
             | Self::Replies
             | Self::SourceReplies(_)
+            | Self::SendReply(_)
             | Self::AddStar(_)
             | Self::RemoveStar(_)
             | Self::Seen
@@ -121,6 +124,8 @@ impl Endpoint {
     /// would mean is written nowhere.
     pub(super) fn succeeds_with(self, status: StatusCode) -> bool {
         match self {
+            // What another success would say of the reply is written nowhere.
+            Self::SendReply(_) => status == StatusCode::CREATED,
             // The server answers with 201, also where the source had a star. A 200 can mean nothing else either.
             Self::AddStar(_) => status == StatusCode::CREATED || status == StatusCode::OK,
             // A server that does not resume answers with the whole.
@@ -154,6 +159,7 @@ impl Endpoint {
             Self::SourceSubmissions(_) => "source_submissions",
             Self::Replies => "replies",
             Self::SourceReplies(_) => "source_replies",
+            Self::SendReply(_) => "send_reply",
             Self::AddStar(_) => "add_star",
             Self::RemoveStar(_) => "remove_star",
             Self::Seen => "seen",

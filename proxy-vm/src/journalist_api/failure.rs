@@ -24,10 +24,16 @@
 //! | the body is cut short, or goes on beyond what its head says | bad response | body | later |
 //! | the body is over its cap | too large | body | never |
 //! | the body is not what the call is answered with | bad response | parse | later |
+//! | the answer to a reply is over its cap | bad response | body | later |
+//! | the server says that it stored a reply under another id | bad response | parse | never |
 //! | no items to mark as seen | refused | admission | never |
 //!
 //! What only changes something on the server, and reads nothing of the answer, has happened once the status says so:
 //! whatever becomes of the body then is no failure.
+//!
+//! The answer to a reply is read, since it says under which id the server stored it: a server that takes no notice of our
+//! id would store each attempt as one more reply. What fails behind its 201 leaves open what became of the reply, and is
+//! never told in a kind that says "not stored".
 //!
 //! The items of a conversation fail one by one:
 //!
@@ -197,6 +203,32 @@ pub(super) fn nameless_items() -> CallError {
     not_understood().with_detail("the server lists an item without an id")
 }
 
+/// The answer to a reply that the server says it stored could not be read.
+pub(super) fn stored_reply(error: CallError) -> CallError {
+    match error.kind {
+        // Of a request this kind says that the server did not take it.
+        ErrorKind::TooLarge => CallError { kind: ErrorKind::BadResponse, retry: LATER, ..error },
+        ErrorKind::Unauthorized
+        | ErrorKind::NotFound
+        | ErrorKind::Conflict
+        | ErrorKind::Refused
+        | ErrorKind::RateLimited
+        | ErrorKind::Server
+        | ErrorKind::Unreachable
+        | ErrorKind::Timeout
+        | ErrorKind::BadResponse
+        | ErrorKind::OutOfScope
+        | ErrorKind::Cancelled
+        | ErrorKind::Internal => error,
+    }
+}
+
+/// The server stored a reply and gave it an id of its own: sent again, it would be stored again.
+pub(super) fn other_reply_id() -> CallError {
+    CallError::new(ErrorKind::BadResponse, Stage::Parse, Retry::Never)
+        .with_detail("the server stored the reply under another id")
+}
+
 /// The request could not be built.
 pub(super) fn request(detail: &str) -> CallError {
     CallError::new(ErrorKind::Internal, Stage::Admission, Retry::Never).with_detail(detail)
@@ -297,6 +329,15 @@ mod tests {
             assert_eq!(mapped(code, Some(value)).retry, Retry::Later { wait_ms }, "{value}");
         }
         assert_eq!(mapped(404, Some("7")).retry, Retry::Never);
+    }
+
+    #[test]
+    fn what_fails_behind_a_201_never_says_that_the_reply_was_not_stored() {
+        for error in [too_large(), cut_short(), idle(), too_long()] {
+            let told = stored_reply(error.clone());
+            assert!(matches!(told.kind, ErrorKind::BadResponse | ErrorKind::Timeout), "{told:?}");
+            assert_eq!((told.stage, told.retry, &told.detail), (Stage::Body, LATER, &error.detail));
+        }
     }
 
     #[test]

@@ -28,8 +28,8 @@ use zeroize::Zeroizing;
 use super::connecting::{NoFirstByte, WatchConnector, watched};
 use super::endpoint::Endpoint;
 use super::list::{Batches, ListSplitter};
-use super::sanitize::{ServerRecord, signed_in};
-use super::{Conversation, Credentials, JournalistApi, failure, wire};
+use super::sanitize::{ServerRecord, signed_in, stored_reply};
+use super::{Conversation, Credentials, JournalistApi, OutgoingReply, failure, wire};
 use crate::config::{Config, Origin, Route};
 use crate::outlet::Outlet;
 
@@ -296,6 +296,19 @@ impl JournalistApi for HttpApi {
 
     async fn get_all_replies(&self, token: &Token, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
         self.list::<Reply>(Endpoint::Replies, token, outlet, |_| Ok(())).await
+    }
+
+    async fn send_reply(&self, token: &Token, reply: &OutgoingReply, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        let body = wire::ReplyRequest { reply: reply.message.as_str(), uuid: reply.id };
+        let body = serde_json::to_vec(&body).map_err(|_| failure::request("the reply could not be written"))?;
+        let answer = self.send(Endpoint::SendReply(reply.source), Some(token), Some(body.into()), outlet).await?;
+        let body = answer.capped(self.limits.small_bytes).read().await.map_err(failure::stored_reply)?;
+        let stored = stored_reply(&body).ok_or_else(failure::not_understood)?;
+        if stored.reply != reply.id {
+            return Err(failure::other_reply_id());
+        }
+        outlet.begin().await?;
+        outlet.items(Items::Stored(stored)).await
     }
 
     async fn star(&self, token: &Token, source: SourceId, outlet: &mut Outlet<'_>) -> Result<(), CallError> {

@@ -12,8 +12,8 @@ use protocol::value::{
     SourceId, SubmissionId, Timestamp, Username,
 };
 use protocol::{
-    ApiLevel, Field, Items, Journalist, Listed, Reply, SignedIn, Source, SourceKey, Submission, SubmissionKind,
-    Unreadable,
+    ApiLevel, Field, Items, Journalist, Listed, Reply, SignedIn, Source, SourceKey, StoredReply, Submission,
+    SubmissionKind, Unreadable,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -126,6 +126,17 @@ pub(super) fn signed_in(json: &[u8]) -> Option<SignedIn> {
         expires: timestamp(&answer.expiration)?,
         api_level: if answer.hints.is_some() { ApiLevel::V2 } else { ApiLevel::V1 },
     })
+}
+
+/// Reads the answer to a reply that was stored; `None` when it is not what a reply is answered with.
+///
+/// A file name that cannot be read, or without a number, is left out: the reply is stored, and the lists mark it.
+pub(super) fn stored_reply(json: &[u8]) -> Option<StoredReply> {
+    let json = std::str::from_utf8(json).ok().filter(|json| is_object(json))?;
+    let answer: wire::ReplyAnswer<'_> = serde_json::from_str(json).ok()?;
+    let filename = field::<Filename>(answer.filename, Field::Filename).ok();
+    let order = filename.as_ref().and_then(|filename| order(filename).ok());
+    Some(StoredReply { reply: field(answer.uuid, Field::Id).ok()?, order, filename })
 }
 
 /// Reads a record whose wire form is `W`: first its id, so that whatever else fails is marked with it.

@@ -126,6 +126,23 @@ pub(super) struct SeenRequest<'a> {
     pub(super) replies: &'a [ReplyId],
 }
 
+/// The body of a reply.
+#[derive(Serialize)]
+pub(super) struct ReplyRequest<'a> {
+    /// The armored message.
+    pub(super) reply: &'a str,
+    pub(super) uuid: ReplyId,
+}
+
+/// The answer to a reply.
+#[derive(Debug, Deserialize)]
+pub(super) struct ReplyAnswer<'a> {
+    #[serde(borrow)]
+    pub(super) uuid: Raw<'a>,
+    #[serde(borrow)]
+    pub(super) filename: Raw<'a>,
+}
+
 /// The answer to a login.
 #[derive(Debug, Deserialize)]
 pub(super) struct LoginAnswer<'a> {

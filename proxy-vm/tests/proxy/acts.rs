@@ -272,7 +272,7 @@ async fn a_stale_connection_repeats_no_act() {
             let source = id(1, n).parse().unwrap();
             let call = match scope {
                 Scope::Mark => Call::Star { token: token(), source },
-                Scope::Delete | Scope::Session | Scope::Metadata | Scope::Download => {
+                Scope::Delete | Scope::Session | Scope::Metadata | Scope::Download | Scope::Reply => {
                     Call::DeleteSource { token: token(), source }
                 }
             };

@@ -64,7 +64,8 @@ impl Outcome {
                 | Items::Deletions(_)
                 | Items::Download(_)
                 | Items::Chunk(_)
-                | Items::Sum(_) => panic!("no list"),
+                | Items::Sum(_)
+                | Items::Stored(_) => panic!("no list"),
             };
             sum = (sum.0 + all, sum.1 + unreadable);
         }

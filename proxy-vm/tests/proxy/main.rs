@@ -22,5 +22,6 @@ mod lists;
 mod login;
 mod origin;
 mod process;
+mod replies;
 mod socks;
 mod tls;

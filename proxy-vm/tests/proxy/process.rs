@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::client::{Client, get_sources, token};
 use crate::fixtures::{any_list, id};
+use crate::replies::reply;
 use crate::server::{Act, Server, answer, ok};
 use crate::socks_stub::{SocksStub, Way};
 
@@ -222,6 +223,36 @@ async fn the_log_says_how_much_was_downloaded_and_nothing_of_what() {
         assert!(log.contains(told), "{told} is not in the log:\n{log}");
     }
     for secret in ["made-up", "5a5a", "made.up-token", "application", "bytes 4000", "bytes=4000"] {
+        assert!(!log.contains(secret), "{secret} is in the log:\n{log}");
+    }
+}
+
+#[tokio::test]
+async fn the_log_says_that_a_reply_was_sent_and_nothing_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("proxy.log");
+    let body = format!("{{\"filename\":\"12-quiet_meadow-reply.gpg\",\"uuid\":\"{}\"}}", id(3, 6));
+    let server = Server::answering(answer("201 CREATED", &[], body.as_bytes())).await;
+    let (mut client, child) = start_in(
+        Scope::Reply,
+        &[
+            ("SD_PROXY_ORIGIN", &format!("http://{}", server.address)),
+            ("SD_PROXY_TOR", "off"),
+            ("SD_PROXY_LOG", "trace"),
+            ("SD_PROXY_LOG_FILE", path.to_str().unwrap()),
+        ],
+    );
+    assert!(matches!(client.handshake(Scope::Reply).await, Some(Welcome::Ready { .. })));
+    assert_eq!(client.call(reply(6)).await.end, Ok(1));
+    let other = client.call(reply(7)).await.failure();
+    assert_eq!(other.kind, ErrorKind::BadResponse);
+    drop(client);
+    assert_eq!(code_and_stderr(child).await.0.code(), Some(0));
+    let log = log_of(&path);
+    for told in ["endpoint=\"send_reply\"", "status=201", "call failed"] {
+        assert!(log.contains(told), "{told} is not in the log:\n{log}");
+    }
+    for secret in ["PGP MESSAGE", "made/up", "made.up-token", "meadow", "reply.gpg", &id(3, 6), &id(1, 7)] {
         assert!(!log.contains(secret), "{secret} is in the log:\n{log}");
     }
 }

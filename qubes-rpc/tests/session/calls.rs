@@ -384,12 +384,12 @@ async fn an_item_over_the_frames_cap_fails_its_call_and_not_the_session() {
     assert_eq!(soon(ask(&connection, "small")).await.unwrap(), names("small", 0..1));
 }
 
-/// 512 journalists with three names of 255 bytes.
+/// 512 journalists with three names of 1,020 bytes.
 fn too_large() -> Items {
-    let name = |letter: &str| Some(PersonName::try_new(letter.repeat(255)).unwrap());
+    let name = |letter: &str| Some(PersonName::try_new(letter.repeat(1_020)).unwrap());
     let journalist = Journalist {
         id: "00000000-0000-4000-8000-000000000000".parse().unwrap(),
-        username: Username::try_new("u".repeat(255)).unwrap(),
+        username: Username::try_new("u".repeat(1_020)).unwrap(),
         first_name: name("f"),
         last_name: name("l"),
         version: None,

@@ -9,7 +9,7 @@ use futures_util::future::pending;
 use protocol::answer::Part;
 use protocol::frame::{FrameError, frame_bytes};
 use protocol::handshake::{HandshakeError, encode_hello};
-use protocol::value::{Bounded, OneTimeCode, OrderNumber, Passphrase, Size, Token, Username};
+use protocol::value::{ArmoredMessage, Bounded, OneTimeCode, OrderNumber, Passphrase, Size, Token, Username};
 use protocol::{Call, CallId, ErrorKind, FromProxy, Limits, Scope, SeenItems, Stage};
 use qubes_rpc::channel::ChannelError;
 use qubes_rpc::serve::ServeError;
@@ -119,6 +119,10 @@ fn id<I: std::str::FromStr<Err: std::fmt::Debug>>() -> I {
     "6f6d21bc-7f5e-4d0e-9a3c-0d9ab2a3c001".parse().unwrap()
 }
 
+fn message() -> ArmoredMessage {
+    ArmoredMessage::try_new("-----BEGIN PGP MESSAGE-----\n\nwcDMA\n-----END PGP MESSAGE-----\n").unwrap()
+}
+
 fn every_call() -> Vec<Call> {
     let token = || Token::try_new("x").unwrap();
     vec![
@@ -147,6 +151,7 @@ fn every_call() -> Vec<Call> {
         Call::DeleteReply { token: token(), source: id(), reply: id() },
         Call::DownloadSubmission { token: token(), source: id(), submission: id(), from: Size::MAX },
         Call::DownloadReply { token: token(), source: id(), reply: id(), from: Size::MAX },
+        Call::SendReply { token: token(), source: id(), reply: id(), message: message() },
     ]
 }
 
@@ -184,6 +189,7 @@ async fn n5_calls_out_of_scope_never_reach_the_service() {
                 | Call::DeleteSubmission { .. }
                 | Call::DeleteReply { .. } => scope == Scope::Delete,
                 Call::DownloadSubmission { .. } | Call::DownloadReply { .. } => scope == Scope::Download,
+                Call::SendReply { .. } => scope == Scope::Reply,
             };
             match outcome {
                 Part::End { .. } => assert!(own, "{} in {scope}", call.name()),

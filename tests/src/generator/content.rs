@@ -7,6 +7,7 @@
 //! that was asked for. Any length from the form's smallest on can be had.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use flate2::{Compress, CompressError, Compression, FlushCompress};
 use thiserror::Error;
@@ -85,6 +86,15 @@ pub struct Plaintext {
     blocks: u64,
     /// The text, compressed, when it is.
     deflated: Vec<u8>,
+    /// What is here in the place of all that, where somebody said what.
+    given: Option<Given>,
+}
+
+/// Contents that somebody chose, and the whole in its wrapping.
+#[derive(Debug, Clone)]
+struct Given {
+    contents: Arc<[u8]>,
+    wrapped: Arc<[u8]>,
 }
 
 impl Plaintext {
@@ -102,8 +112,17 @@ impl Plaintext {
             Form::Gzip | Form::Zip => Some(file_name(seed)),
         };
         let name_length = name.as_deref().map_or(0, length_of);
-        let mut plaintext =
-            Self { seed, form, name, wrapped_length: length, text: 0, noise: 0, blocks: 0, deflated: Vec::new() };
+        let mut plaintext = Self {
+            seed,
+            form,
+            name,
+            wrapped_length: length,
+            text: 0,
+            noise: 0,
+            blocks: 0,
+            deflated: Vec::new(),
+            given: None,
+        };
         match form {
             Form::Text => plaintext.text = length,
             Form::Zip => {
@@ -129,6 +148,21 @@ impl Plaintext {
             }
         }
         Ok(plaintext)
+    }
+
+    /// What somebody chose to send: `contents`, and what they are in their wrapping.
+    pub(crate) fn given(form: Form, name: Option<String>, contents: &[u8], wrapped: &[u8]) -> Self {
+        Self {
+            seed: 0,
+            form,
+            name,
+            wrapped_length: length_of(wrapped),
+            text: length_of(contents),
+            noise: 0,
+            blocks: 0,
+            deflated: Vec::new(),
+            given: Some(Given { contents: contents.into(), wrapped: wrapped.into() }),
+        }
     }
 
     /// In which form it was sent.
@@ -159,6 +193,9 @@ impl Plaintext {
     /// The whole in its wrapping: what decryption gives. Reading never fails.
     pub fn wrapped(&self) -> impl Read + Send + use<> {
         let name = self.name.clone().unwrap_or_default();
+        if let Some(given) = &self.given {
+            return Reader::new(Wrapped::Given(Some(Arc::clone(&given.wrapped))));
+        }
         Reader::new(match self.form {
             Form::Text => Wrapped::Text(self.pieces()),
             Form::Gzip => {
@@ -171,7 +208,9 @@ impl Plaintext {
     }
 
     fn pieces(&self) -> Contents {
-        Contents { text: Text::new(self.seed, self.text), noise: Noise::new(self.seed ^ NOISE, self.noise) }
+        let given = self.given.as_ref().map(|given| Arc::clone(&given.contents));
+        let text = if given.is_some() { 0 } else { self.text };
+        Contents { given, text: Text::new(self.seed, text), noise: Noise::new(self.seed ^ NOISE, self.noise) }
     }
 }
 
@@ -181,20 +220,27 @@ trait Pieces {
     fn next_piece(&mut self) -> Option<Vec<u8>>;
 }
 
-/// Text, and noise after it.
+/// What somebody chose, or text, and noise after it.
 struct Contents {
+    given: Option<Arc<[u8]>>,
     text: Text,
     noise: Noise,
 }
 
 impl Pieces for Contents {
     fn next_piece(&mut self) -> Option<Vec<u8>> {
-        self.text.next_piece().or_else(|| self.noise.next_piece())
+        take_given(&mut self.given).or_else(|| self.text.next_piece()).or_else(|| self.noise.next_piece())
     }
+}
+
+/// Chosen bytes as one piece.
+fn take_given(given: &mut Option<Arc<[u8]>>) -> Option<Vec<u8>> {
+    given.take().filter(|bytes| !bytes.is_empty()).map(|bytes| bytes.to_vec())
 }
 
 /// Contents in their wrapping.
 enum Wrapped {
+    Given(Option<Arc<[u8]>>),
     Text(Contents),
     Gzip(Gzip),
     Zip(Zip<Contents>),
@@ -203,6 +249,7 @@ enum Wrapped {
 impl Pieces for Wrapped {
     fn next_piece(&mut self) -> Option<Vec<u8>> {
         match self {
+            Self::Given(given) => take_given(given),
             Self::Text(contents) => contents.next_piece(),
             Self::Gzip(gzip) => gzip.next_piece(),
             Self::Zip(zip) => zip.next_piece(),

@@ -1,5 +1,5 @@
-//! The pool of source keys: real OpenPGP public keys, made once, whose secret halves nobody has. And two keys for the
-//! newsroom, whose secret halves everybody has, so that tests can read what sources send.
+//! The pool of source keys: real OpenPGP keys, made once. And two keys for the newsroom. The secret halves of all of them
+//! are public, so that tests can read what sources send and what sources are sent.
 //!
 //! Making a key takes seconds, so sources share these. See `keys/README.md` for how they were made.
 
@@ -7,45 +7,54 @@ use std::sync::Arc;
 
 use crate::server::SourceKey;
 
-/// One key: its primary fingerprint and its armor.
+/// One key: its primary fingerprint, the armor that a server sends, and the same key with its secret half.
 struct PoolKey {
     fingerprint: &'static str,
     armor: &'static str,
+    secret_armor: &'static str,
 }
 
 /// RSA keys and curve keys take turns, so that a small world has both.
 const POOL: [PoolKey; 8] = [
     PoolKey {
-        fingerprint: "A7E916B6973A8B60620263BB10082BB5EA4F4F33",
+        fingerprint: "A0E62EC1574AB6B22B45CEACFF490B89FF2E0CC6",
         armor: include_str!("../../keys/rsa4096-1.asc"),
+        secret_armor: include_str!("../../keys/rsa4096-1-secret.asc"),
     },
     PoolKey {
-        fingerprint: "0F22E170069BA63237FCB9052664A66A351C17B0",
+        fingerprint: "94B85DE78D39FB9EF16F5AC75411D86064819D2E",
         armor: include_str!("../../keys/curve25519-1.asc"),
+        secret_armor: include_str!("../../keys/curve25519-1-secret.asc"),
     },
     PoolKey {
-        fingerprint: "64EB90B80909E5F9469E5014040F5A978CB0814B",
+        fingerprint: "28EEA632D182E981B21A00C102E8EDD039805546",
         armor: include_str!("../../keys/rsa4096-2.asc"),
+        secret_armor: include_str!("../../keys/rsa4096-2-secret.asc"),
     },
     PoolKey {
-        fingerprint: "9494913ADDB1367A70B60C35A052B6F2956A4925",
+        fingerprint: "8564A6B79575E2B80F35972665EC553BD570265B",
         armor: include_str!("../../keys/curve25519-2.asc"),
+        secret_armor: include_str!("../../keys/curve25519-2-secret.asc"),
     },
     PoolKey {
-        fingerprint: "FB88D0A6C6B992BF23F13CB14EE8067AB36F628C",
+        fingerprint: "A09C6557998CC553CCF6F23DE8716ABCF1C3FA31",
         armor: include_str!("../../keys/rsa4096-3.asc"),
+        secret_armor: include_str!("../../keys/rsa4096-3-secret.asc"),
     },
     PoolKey {
-        fingerprint: "986FEE2F2BBCD7D69B8AA7AC7419F576E5F6E6D1",
+        fingerprint: "1C9B9BDF072D821A2E692C7BD28340FA521E69F9",
         armor: include_str!("../../keys/curve25519-3.asc"),
+        secret_armor: include_str!("../../keys/curve25519-3-secret.asc"),
     },
     PoolKey {
-        fingerprint: "C3F307998AA5250892AE0D351D9AA06B1FB0A240",
+        fingerprint: "48294063872799208EAE9A12B6A2802A7D470A7B",
         armor: include_str!("../../keys/rsa4096-4.asc"),
+        secret_armor: include_str!("../../keys/rsa4096-4-secret.asc"),
     },
     PoolKey {
-        fingerprint: "A68D4E7ECCB54860963AC7F4B4C0B1C3B88B4BC2",
+        fingerprint: "65747C3994E8FBBAF0B61CCC25F2AE9949F1B0B9",
         armor: include_str!("../../keys/curve25519-4.asc"),
+        secret_armor: include_str!("../../keys/curve25519-4-secret.asc"),
     },
 ];
 
@@ -80,15 +89,18 @@ impl NewsroomKey {
 
 /// The keys of the pool, ready for a world; sources that share a key share its text.
 pub fn pool() -> Vec<Arc<SourceKey>> {
-    POOL.iter().map(|key| Arc::new(SourceKey::new(key.fingerprint, key.armor))).collect()
+    POOL.iter().map(|key| Arc::new(SourceKey::with_secret(key.fingerprint, key.armor, key.secret_armor))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use sequoia_openpgp::Cert;
+    use sequoia_openpgp::parse::Parse;
+
     use super::*;
 
     #[test]
-    fn every_key_is_public_and_says_its_own_fingerprint() {
+    fn every_key_has_a_public_half_that_says_its_own_fingerprint() {
         for key in &POOL {
             assert!(key.armor.starts_with("-----BEGIN PGP PUBLIC KEY BLOCK-----\n"));
             assert!(!key.armor.contains("PRIVATE"));
@@ -104,11 +116,23 @@ mod tests {
     }
 
     #[test]
-    fn a_newsroom_key_says_its_own_fingerprint_and_that_it_is_for_tests() {
-        for key in [NewsroomKey::Rsa4096, NewsroomKey::Curve25519] {
-            let armor = key.secret_armor();
+    fn both_halves_are_of_the_same_key() {
+        for key in &POOL {
+            let (public, secret) = (Cert::from_bytes(key.armor).unwrap(), Cert::from_bytes(key.secret_armor).unwrap());
+            assert_eq!(public.fingerprint().to_hex(), key.fingerprint);
+            assert!(!public.is_tsk());
+            assert_eq!(secret.keys().unencrypted_secret().count(), 2);
+            assert_eq!(secret.strip_secret_key_material(), public);
+        }
+    }
+
+    #[test]
+    fn a_secret_half_says_its_own_fingerprint_and_that_it_is_for_tests() {
+        let newsroom =
+            [NewsroomKey::Rsa4096, NewsroomKey::Curve25519].map(|key| (key.fingerprint(), key.secret_armor()));
+        for (fingerprint, armor) in POOL.iter().map(|key| (key.fingerprint, key.secret_armor)).chain(newsroom) {
             assert!(armor.starts_with("-----BEGIN PGP PRIVATE KEY BLOCK-----\nComment: TEST KEY of Splitdrop."));
-            assert!(armor.contains(&format!("\nComment: {}\n", key.fingerprint())));
+            assert!(armor.contains(&format!("\nComment: {fingerprint}\n")));
         }
     }
 

@@ -173,7 +173,7 @@ fn there_to_see(world: &World, kind: SeenKind, id: &Value) -> Result<RecordId, R
 }
 
 /// Whether there is nothing in a list, as the real server sees it.
-fn is_nothing(value: &Value) -> bool {
+pub(crate) fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(value) => !value,
@@ -184,7 +184,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-fn says_json(headers: &HeaderMap) -> bool {
+pub(crate) fn says_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json")

@@ -54,6 +54,16 @@ pub(crate) enum Refusal {
     NothingToSee,
     /// One of the things to be marked seen is not there, or is of another kind.
     NotThereToSee { kind: SeenKind, uuid: String },
+    /// A reply without its text.
+    NoReply,
+    /// A reply whose text is empty.
+    EmptyReply,
+    /// A reply that is not encrypted.
+    NotEncrypted,
+    /// A reply with an id that is no UUID.
+    BadUuid,
+    /// A reply with the id of another one.
+    TakenUuid,
     /// A login without one of its fields.
     MissingField(&'static str),
     /// A body beyond the server's limit.
@@ -106,6 +116,15 @@ impl IntoResponse for Refusal {
                 words = format!("{} not found: {uuid}", kind.name());
                 (StatusCode::NOT_FOUND, "Not Found", words.as_str())
             }
+            Self::NoReply => (StatusCode::BAD_REQUEST, "Bad Request", "reply not found in request body"),
+            Self::EmptyReply => (StatusCode::BAD_REQUEST, "Bad Request", "reply should not be empty"),
+            // The one that does not say what kind of error it is.
+            Self::NotEncrypted => {
+                let message = serde_json::json!({"message": "You must encrypt replies client side"});
+                return json(StatusCode::BAD_REQUEST, &message);
+            }
+            Self::BadUuid => (StatusCode::BAD_REQUEST, "Bad Request", "'uuid' was not a valid UUID"),
+            Self::TakenUuid => (StatusCode::CONFLICT, "Conflict", "That UUID is already in use."),
             Self::MissingField(field) => {
                 words = format!("{field} field is missing");
                 (StatusCode::BAD_REQUEST, "Bad Request", words.as_str())

@@ -6,8 +6,9 @@
 //! **Invariant:** while a server runs, all that is served of an item comes from one and the same ciphertext, until a
 //! command replaces the item's file.
 //!
-//! **Invariant:** memory holds at most [`MOST_IN_MEMORY`] bytes of ciphertexts, whatever is asked for. Larger ones are in
-//! files without a name, of which nothing stays when the server goes.
+//! **Invariant:** memory holds at most [`MOST_IN_MEMORY`] bytes of ciphertexts that are made here, whatever is asked for,
+//! and of those that came as they are at most [`LARGEST_IN_MEMORY`] each. Larger ones are in files without a name, of which
+//! nothing stays when the server goes.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -17,13 +18,17 @@ use thiserror::Error;
 use tokio::sync::OnceCell;
 
 mod envelope;
+mod handmade;
 mod message;
+mod sealed;
 mod stored;
 
 use super::world::{RecordId, Reply, SourceKey, Submission, SubmissionKind};
 use crate::generator::{Form, NewsroomKey, Plaintext, PlaintextError};
-pub(crate) use envelope::Envelopes;
+pub(crate) use envelope::{Envelopes, at};
+pub use handmade::{Body, GzipFlaw, MOST_LAYERS, MOST_ZEROS, Protection, Reader, Seal};
 pub use message::{LARGEST_ITEM, SMALLEST_FILE, SMALLEST_MESSAGE, SMALLEST_REPLY, SMALLEST_ZIPPED_FILE};
+pub(crate) use sealed::Sealed;
 pub(crate) use stored::{Ciphertext, Part, Served};
 
 /// Ciphertexts above this size go to files.
@@ -50,6 +55,12 @@ pub enum CiphertextError {
     /// The message cannot be encrypted.
     #[error("cannot encrypt")]
     Encrypt(#[source] anyhow::Error),
+    /// More zeros or layers than anybody sends.
+    #[error("more zeros or layers of encryption than can be sent")]
+    TooMuch,
+    /// A client has nothing to show of it.
+    #[error("there is nothing to show of {0}")]
+    NothingToShow(RecordId),
     /// There is nothing to encrypt.
     #[error(transparent)]
     Plaintext(#[from] PlaintextError),
@@ -95,6 +106,8 @@ pub(crate) struct Letter {
     pub(crate) edition: u64,
     /// Who can read it besides the newsroom.
     pub(crate) reader: Option<Arc<SourceKey>>,
+    /// The ciphertext, where it came as it is: then nothing is made.
+    pub(crate) sealed: Option<Arc<Sealed>>,
 }
 
 impl Letter {
@@ -105,6 +118,7 @@ impl Letter {
             size: submission.size,
             edition: submission.file.edition,
             reader: None,
+            sealed: submission.sealed.clone(),
         }
     }
 
@@ -115,6 +129,15 @@ impl Letter {
             size: reply.size,
             edition: reply.file.edition,
             reader: reply.key.clone(),
+            sealed: reply.sealed.clone(),
+        }
+    }
+
+    /// The ciphertext of a reply that came through the API.
+    pub(crate) fn posted(&self) -> Option<&Ciphertext> {
+        match self.kind {
+            LetterKind::Reply => self.sealed.as_ref().map(|sealed| sealed.ciphertext.as_ref()),
+            LetterKind::Submission(_) => None,
         }
     }
 
@@ -193,13 +216,29 @@ impl Ciphertexts {
     /// The ciphertext of a letter. Whoever asks for one that is being made waits for it. Cancel-safe: when the one who
     /// makes it goes, the next begins anew.
     pub(crate) async fn get(&self, letter: &Letter) -> Result<Arc<Ciphertext>, CiphertextError> {
+        if let Some(sealed) = &letter.sealed {
+            return Ok(Arc::clone(&sealed.ciphertext));
+        }
         let slot = self.kept.lock().unwrap_or_else(PoisonError::into_inner).slot(letter.key());
         let made = slot.get_or_try_init(async || message::make(letter, &self.envelopes).await.map(Arc::new)).await?;
         Ok(Arc::clone(made))
     }
 
+    /// Encrypts what a source sends in the form that a test wants.
+    pub(crate) fn seal(&self, kind: SubmissionKind, body: &Body, seal: Seal) -> Result<Sealed, CiphertextError> {
+        handmade::seal(&self.envelopes, kind, body, seal)
+    }
+
+    /// The newsroom's key.
+    pub(crate) fn newsroom(&self) -> NewsroomKey {
+        self.envelopes.newsroom()
+    }
+
     /// What is in a letter.
     pub(crate) fn plaintext(&self, letter: &Letter) -> Result<Plaintext, CiphertextError> {
+        if let Some(sealed) = &letter.sealed {
+            return sealed.shown.clone().ok_or_else(|| CiphertextError::NothingToShow(letter.id.clone()));
+        }
         let envelope = self.envelopes.address(letter.reader.as_deref())?;
         message::plaintext(letter, &message::Layout::new(letter.size, &envelope))
     }

@@ -9,249 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::ciphertext::{CiphertextError, Letter};
+use super::ciphertext::CiphertextError;
 use super::desk::Desk;
 use super::faults::{Fault, FaultError, FaultStatus};
 use super::log::{LoggedRequest, RequestLog};
 use super::world::{RecordId, SourceState, SubmissionKind, World, WorldError};
 use crate::clock::Clock;
-use crate::generator::{Plaintext, pool};
 
+mod command;
 pub(crate) mod http;
+mod keys;
+mod reading;
 
-/// Bytes of ciphertext of a new item when nobody says how many.
-const USUAL_SIZE: u64 = 1_536;
-
-/// Something that happens.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "do", deny_unknown_fields)]
-pub enum Command {
-    /// Somebody becomes a source. Answered with [`Outcome::Source`].
-    NewSource {
-        /// Two words; made up when not given.
-        #[serde(default)]
-        designation: Option<String>,
-        /// Which key.
-        #[serde(default)]
-        key: KeyChoice,
-        /// Whether the source is listed.
-        #[serde(default = "listed")]
-        state: SourceState,
-    },
-    /// A source sends text. Answered with [`Outcome::Item`].
-    NewMessage {
-        /// Which source.
-        source: RecordId,
-        /// Bytes of ciphertext, at least [`SMALLEST_MESSAGE`](super::SMALLEST_MESSAGE).
-        #[serde(default = "usual_size")]
-        size: u64,
-    },
-    /// A source sends a file. Answered with [`Outcome::Item`].
-    NewFile {
-        /// Which source.
-        source: RecordId,
-        /// Bytes of ciphertext, at least [`SMALLEST_FILE`](super::SMALLEST_FILE).
-        #[serde(default = "usual_size")]
-        size: u64,
-    },
-    /// A journalist replies, elsewhere. Answered with [`Outcome::Item`].
-    NewReply {
-        /// To which source.
-        source: RecordId,
-        /// The journalist's name to sign in with.
-        journalist: String,
-        /// Bytes of ciphertext, at least [`SMALLEST_REPLY`](super::SMALLEST_REPLY).
-        #[serde(default = "usual_size")]
-        size: u64,
-    },
-    /// A colleague stars a source.
-    Star {
-        /// Which source.
-        source: RecordId,
-    },
-    /// A colleague takes a star away.
-    Unstar {
-        /// Which source.
-        source: RecordId,
-    },
-    /// A journalist sees an item, elsewhere.
-    MarkSeen {
-        /// Which submission or reply.
-        item: RecordId,
-        /// The journalist's name to sign in with.
-        journalist: String,
-    },
-    /// Somebody downloads a submission in the web interface of old: read, and nobody's mark on it.
-    MarkDownloaded {
-        /// Which submission.
-        item: RecordId,
-    },
-    /// A source becomes listed, or stops being listed while its items are.
-    SetState {
-        /// Which source.
-        source: RecordId,
-        /// Whether it is listed.
-        state: SourceState,
-    },
-    /// A source's key comes, changes or goes.
-    SetKey {
-        /// Which source.
-        source: RecordId,
-        /// Which key.
-        key: KeyChoice,
-    },
-    /// The database forgets when a source was last heard of; the API then says "now", whenever it is asked.
-    ForgetLastUpdated {
-        /// Which source.
-        source: RecordId,
-    },
-    /// A colleague deletes a source and the purge comes by: nothing of it is left. To mark it deleted, set its state.
-    DeleteSource {
-        /// Which source.
-        source: RecordId,
-    },
-    /// A colleague deletes all items of a source.
-    DeleteConversation {
-        /// Which source.
-        source: RecordId,
-    },
-    /// A colleague deletes a submission or reply.
-    DeleteItem {
-        /// Which one.
-        item: RecordId,
-    },
-    /// The purge comes by: nothing is left of the sources that are marked deleted. Answered with [`Outcome::Purged`].
-    Purge,
-    /// The file of a submission or reply vanishes from the server's disk. Its deletion is an error once, though it is gone.
-    LoseFile {
-        /// Which one.
-        item: RecordId,
-    },
-    /// The file of a submission or reply is cut on the server's disk. Lists and the `Etag` go on telling of the whole.
-    ShortenFile {
-        /// Which one.
-        item: RecordId,
-        /// Bytes that are left, fewer than there are.
-        bytes: u64,
-    },
-    /// The file of a submission or reply is replaced by a whole one of the same size with something else in it, and the
-    /// `Etag` with it. An answer that is on its way stays as it is.
-    ReplaceFile {
-        /// Which one.
-        item: RecordId,
-    },
-    /// From now on all lists, those of one source included, say how things are now, whatever happens: acts and commands go
-    /// on taking effect, and single records tell. Once more, and they say how things are then.
-    FreezeLists,
-    /// Lists say how things are again.
-    ThawLists,
-    /// A source deletes its copy of a reply.
-    DeleteReplyBySource {
-        /// Which reply.
-        reply: RecordId,
-    },
-    /// An administrator deletes a journalist, whose sessions end.
-    DeleteJournalist {
-        /// The journalist's name to sign in with.
-        journalist: String,
-    },
-    /// Sessions end at once, as if they had expired. Answered with [`Outcome::Sessions`].
-    EndSessions {
-        /// One journalist's, by the name to sign in with; everybody's when not given.
-        #[serde(default)]
-        journalist: Option<String>,
-    },
-    /// From now on something goes wrong. Answered with [`Outcome::Fault`].
-    AddFault {
-        /// The rule.
-        fault: Fault,
-    },
-    /// A rule goes, and the answers that it holds go out.
-    RemoveFault {
-        /// Which one.
-        id: u64,
-    },
-    /// All rules go, and the answers that they hold go out.
-    ClearFaults,
-    /// The answers that a rule holds go out; the rule stays.
-    ReleaseAnswers {
-        /// Which one.
-        id: u64,
-    },
-    /// Time passes, for one-time codes, sessions and new items. Answered with [`Outcome::Time`].
-    AdvanceClock {
-        /// How much.
-        seconds: u64,
-    },
-    /// The log forgets what has ended.
-    ClearLog,
-}
-
-fn listed() -> SourceState {
-    SourceState::Listed
-}
-
-fn usual_size() -> u64 {
-    USUAL_SIZE
-}
-
-/// Which key a source has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KeyChoice {
-    /// None.
-    None,
-    /// Any of the pool.
-    #[default]
-    Any,
-    /// The one at this place of the pool, from 0.
-    Pool(usize),
-}
-
-/// What a command led to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It is done, and there is nothing more to say.
-    Done,
-    /// There is a source.
-    Source {
-        /// Its id.
-        uuid: RecordId,
-        /// Its two words.
-        designation: String,
-    },
-    /// There is an item.
-    Item {
-        /// Its id.
-        uuid: RecordId,
-        /// Its file name.
-        filename: String,
-    },
-    /// There is a rule.
-    Fault {
-        /// By which it is removed.
-        id: u64,
-    },
-    /// The purge came by.
-    Purged {
-        /// How many sources it found.
-        sources: usize,
-    },
-    /// Sessions ended.
-    Sessions {
-        /// How many.
-        ended: usize,
-    },
-    /// It is a certain time.
-    Time {
-        /// Which, as RFC 3339 writes it.
-        now: String,
-    },
-}
+pub use command::{Command, KeyChoice, Outcome};
 
 /// Why a command was refused. A refused command changes nothing.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -268,9 +40,21 @@ pub enum ControlError {
     /// The pool of keys ends before this place.
     #[error("there is no key {0} in the pool")]
     NoKey(usize),
+    /// A text is no key.
+    #[error("this is no key: {0}")]
+    KeyText(String),
+    /// What a source is to send cannot be encrypted.
+    #[error("this cannot be sent: {0}")]
+    Seal(String),
     /// A designation is two words.
     #[error("{0:?} is not two words")]
     Designation(String),
+}
+
+impl ControlError {
+    fn seal(error: CiphertextError) -> Self {
+        Self::Seal(error.to_string())
+    }
 }
 
 /// A handle to a running server's other side. Clones are the same server's, and outlive it.
@@ -295,6 +79,10 @@ impl Control {
             Command::NewSource { designation, key, state } => self.new_source(designation, key, state, now),
             Command::NewMessage { source, size } => self.new_submission(&source, SubmissionKind::Message, size, now),
             Command::NewFile { source, size } => self.new_submission(&source, SubmissionKind::File, size, now),
+            Command::NewSubmission { source, kind, body, seal } => {
+                let sealed = self.desk.ciphertexts.seal(kind, &body, seal).map_err(ControlError::seal)?;
+                self.add_submission(|world, uuid| world.add_sealed_submission(uuid, &source, kind, sealed, now))
+            }
             Command::NewReply { source, journalist, size } => self.new_reply(&source, &journalist, size),
             Command::Star { source } => {
                 self.change(|world| world.edit_source(&source, |source| source.is_starred = true))
@@ -312,8 +100,9 @@ impl Control {
             }
             Command::SetKey { source, key } => {
                 let key = self.key(key)?;
-                self.change(|world| world.edit_source(&source, |source| source.key = key))
+                self.change(|world| world.set_key(&source, key))
             }
+            Command::SetSourceKey { source, key, fingerprint } => self.set_source_key(&source, key, fingerprint),
             Command::ForgetLastUpdated { source } => {
                 self.change(|world| world.edit_source(&source, |source| source.last_updated = None))
             }
@@ -384,27 +173,6 @@ impl Control {
         look(&self.desk.world())
     }
 
-    /// What is in a submission or reply: the text, or the file with its name, as it is before encryption. Where both have
-    /// this id it is the submission's; see [`Self::reply_plaintext`].
-    ///
-    /// # Errors
-    ///
-    /// [`CiphertextError::NoItem`]; the others mean that the server could not serve it either.
-    pub fn plaintext(&self, item: &RecordId) -> Result<Plaintext, CiphertextError> {
-        let letter = self.submission_letter(item).or_else(|| self.reply_letter(item));
-        self.desk.ciphertexts.plaintext(&letter.ok_or_else(|| CiphertextError::NoItem(item.clone()))?)
-    }
-
-    /// What is in a reply.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::plaintext`].
-    pub fn reply_plaintext(&self, reply: &RecordId) -> Result<Plaintext, CiphertextError> {
-        let letter = self.reply_letter(reply).ok_or_else(|| CiphertextError::NoItem(reply.clone()))?;
-        self.desk.ciphertexts.plaintext(&letter)
-    }
-
     /// The `Etag` of a submission's or reply's download, as [`Self::plaintext`] picks it: `sha256:` and 64 lower-case hex
     /// digits of the whole ciphertext. It is made for this if it has to be. Cancel-safe.
     ///
@@ -412,9 +180,7 @@ impl Control {
     ///
     /// As [`Self::plaintext`].
     pub async fn etag(&self, item: &RecordId) -> Result<String, CiphertextError> {
-        let letter = self.submission_letter(item).or_else(|| self.reply_letter(item));
-        let letter = letter.ok_or_else(|| CiphertextError::NoItem(item.clone()))?;
-        Ok(self.desk.ciphertexts.get(&letter).await?.etag.clone())
+        Ok(self.desk.ciphertexts.get(&self.letter(item)?).await?.etag.clone())
     }
 
     /// Looks at the log as it is now. The server waits meanwhile.
@@ -440,14 +206,6 @@ impl Control {
     /// The server's clock.
     pub fn clock(&self) -> &Clock {
         &self.desk.clock
-    }
-
-    fn submission_letter(&self, id: &RecordId) -> Option<Letter> {
-        self.desk.world().submission(id.as_str()).map(Letter::of_submission)
-    }
-
-    fn reply_letter(&self, id: &RecordId) -> Option<Letter> {
-        self.desk.world().reply(id.as_str()).map(Letter::of_reply)
     }
 
     fn new_source(
@@ -490,9 +248,16 @@ impl Control {
         size: u64,
         now: Timestamp,
     ) -> Result<Outcome, ControlError> {
+        self.add_submission(|world, uuid| world.add_submission(uuid, source, kind, size, now))
+    }
+
+    fn add_submission(
+        &self,
+        add: impl FnOnce(&mut World, RecordId) -> Result<(), WorldError>,
+    ) -> Result<Outcome, ControlError> {
         let mut world = self.desk.world();
         let uuid = self.desk.maker().prng.uuid();
-        world.add_submission(uuid.clone(), source, kind, size, now)?;
+        add(&mut world, uuid.clone())?;
         let filename = world.submission(uuid.as_str()).map(|s| s.filename.clone());
         let filename = filename.ok_or_else(|| WorldError::NoItem(uuid.clone()))?;
         Ok(Outcome::Item { uuid, filename })
@@ -520,18 +285,6 @@ impl Control {
     fn change(&self, change: impl FnOnce(&mut World) -> Result<(), WorldError>) -> Result<Outcome, ControlError> {
         change(&mut self.desk.world())?;
         Ok(Outcome::Done)
-    }
-
-    fn key(&self, choice: KeyChoice) -> Result<Option<Arc<super::world::SourceKey>>, ControlError> {
-        let keys = pool();
-        match choice {
-            KeyChoice::None => Ok(None),
-            KeyChoice::Any => Ok(self.desk.maker().prng.pick(&keys).cloned()),
-            KeyChoice::Pool(at) => match keys.get(at) {
-                Some(key) => Ok(Some(Arc::clone(key))),
-                None => Err(ControlError::NoKey(at)),
-            },
-        }
     }
 }
 

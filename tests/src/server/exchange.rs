@@ -81,6 +81,10 @@ impl Exchange {
                 self.route(parts, body).await?;
                 return Err(Dropped);
             }
+            Some(FaultAct::FailAfter { status }) => {
+                self.route(parts, body).await?;
+                (canned(status, header::CONTENT_TYPE, "text/html", String::new())?, None)
+            }
             Some(FaultAct::Hang) => return self.hang().await,
             Some(FaultAct::HangAnswer) => {
                 self.route(parts, body).await?;

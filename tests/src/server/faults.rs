@@ -116,6 +116,11 @@ pub enum FaultAct {
     Drop,
     /// The server does what it was asked and closes the connection without a word.
     LoseAnswer,
+    /// The server does what it was asked and answers that something went wrong.
+    FailAfter {
+        /// The status.
+        status: u16,
+    },
     /// The connection is closed after this many bytes of the body, though `Content-Length` promises all of it. At least
     /// the last byte is always missing.
     DropAfter {
@@ -274,6 +279,10 @@ impl Fault {
                     false => Err(FaultError::Status(*status)),
                 }
             }
+            FaultAct::FailAfter { status } => match (200..600).contains(status) {
+                true => Ok(()),
+                false => Err(FaultError::Status(*status)),
+            },
             FaultAct::Redirect { status, location } => {
                 check_header(location)?;
                 match [301, 302, 303, 307, 308].contains(status) {

@@ -1,8 +1,7 @@
 //! The routes of the API, and what they answer to whoever may ask.
 //!
 //! Who may ask is decided before a route is looked for, in [`exchange`](super::exchange). What journalists do is in
-//! [`acts`], what they fetch in [`downloads`]. Sending replies has no route yet: until it has, it is unknown like any
-//! other.
+//! [`acts`] and [`replies`], what they fetch in [`downloads`].
 
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use super::answer::{Answer, Refusal, json, json_bytes};
 use super::desk::{Desk, List, SignedIn};
 use super::downloads;
 use super::login::Credentials;
+use super::replies;
 use super::wire::{self, HintsJson, Pen, ROOT, TokenJson};
 use super::world::{Source, SourceState, World};
 use crate::generator::Prng;
@@ -31,7 +31,12 @@ const NEWEST_MINOR: u32 = 4;
 
 /// All routes.
 pub(crate) fn router(desk: Arc<Desk>) -> Router {
-    let mut routes = sessions().merge(lists()).merge(records()).merge(downloads::routes()).merge(acts::routes());
+    let mut routes = sessions()
+        .merge(lists())
+        .merge(records())
+        .merge(downloads::routes())
+        .merge(acts::routes())
+        .merge(replies::routes());
     if desk.options.api.is_newer() {
         routes =
             routes.route("/api/v1/auth", get(|| async { json(StatusCode::OK, &Value::Object(Default::default())) }));

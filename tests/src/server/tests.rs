@@ -18,10 +18,13 @@ mod connections;
 mod control;
 mod downloads;
 mod faults;
+mod handmade;
 mod lists;
 mod login;
 mod records;
+mod replies;
 mod snapshots;
+mod source_keys;
 
 /// 2026-11-02T08:30:00Z, the beginning of a step of one-time codes.
 const NOW: Timestamp = Timestamp::constant(1_793_608_200, 0);

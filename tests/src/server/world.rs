@@ -17,7 +17,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use super::ciphertext::{LARGEST_ITEM, SMALLEST_REPLY};
+use super::ciphertext::{LARGEST_ITEM, SMALLEST_REPLY, Sealed};
 pub(crate) use acts::Deletion;
 pub use changes::{Change, Changes};
 pub use record::{
@@ -197,6 +197,38 @@ impl World {
             return Err(WorldError::TakenId(id));
         }
         check_size(size, kind.smallest_size())?;
+        self.insert_submission(id, source, kind, size, None, now)
+    }
+
+    /// A source sends something whose ciphertext is there already.
+    ///
+    /// # Errors
+    ///
+    /// [`WorldError::NoSource`] or [`WorldError::TakenId`].
+    pub(crate) fn add_sealed_submission(
+        &mut self,
+        id: RecordId,
+        source: &RecordId,
+        kind: SubmissionKind,
+        sealed: Sealed,
+        now: Timestamp,
+    ) -> Result<(), WorldError> {
+        if self.submissions.get(id.as_str()).is_some() {
+            return Err(WorldError::TakenId(id));
+        }
+        let size = sealed.length();
+        self.insert_submission(id, source, kind, size, Some(Arc::new(sealed)), now)
+    }
+
+    fn insert_submission(
+        &mut self,
+        id: RecordId,
+        source: &RecordId,
+        kind: SubmissionKind,
+        size: u64,
+        sealed: Option<Arc<Sealed>>,
+        now: Timestamp,
+    ) -> Result<(), WorldError> {
         let owner = self.source_mut(source)?;
         let filename = owner.next_filename(kind.suffix());
         let submission = Submission {
@@ -205,6 +237,7 @@ impl World {
             filename,
             kind,
             size,
+            sealed,
             is_downloaded: false,
             file: ItemFile::new(),
             seen_by: Vec::new(),
@@ -236,6 +269,18 @@ impl World {
             return Err(WorldError::TakenId(id));
         }
         check_size(size, SMALLEST_REPLY)?;
+        self.insert_reply(id, source, author, size, None)
+    }
+
+    /// Adds a reply whose id is free.
+    fn insert_reply(
+        &mut self,
+        id: RecordId,
+        source: &RecordId,
+        author: &RecordId,
+        size: u64,
+        sealed: Option<Arc<Sealed>>,
+    ) -> Result<(), WorldError> {
         self.check_journalist(author)?;
         let owner = self.source_mut(source)?;
         let filename = owner.next_filename("reply.gpg");
@@ -246,6 +291,7 @@ impl World {
             author: author.clone(),
             filename,
             size,
+            sealed,
             key,
             is_deleted_by_source: false,
             file: ItemFile::new(),
@@ -266,6 +312,18 @@ impl World {
         edit(self.source_mut(id)?);
         self.changed();
         Ok(())
+    }
+
+    /// A source's key comes, changes or goes. What the source was sent before, it reads with the key of that time.
+    ///
+    /// # Errors
+    ///
+    /// [`WorldError::NoSource`].
+    pub fn set_key(&mut self, id: &RecordId, key: Option<Arc<SourceKey>>) -> Result<(), WorldError> {
+        self.edit_source(id, |source| {
+            let past = std::mem::replace(&mut source.key, key);
+            source.past_keys.extend(past);
+        })
     }
 
     /// A journalist sees an item. Seeing it twice changes nothing.

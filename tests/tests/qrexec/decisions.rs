@@ -64,6 +64,7 @@ async fn the_shipped_policy_lets_sd_app_through_and_nobody_else() {
         ("sd-app", "sd-proxy", "splitdrop.Proxy+mark", 0),
         ("sd-app", "sd-proxy", "splitdrop.Proxy+delete", 0),
         ("sd-app", "sd-proxy", "splitdrop.Proxy+download", 0),
+        ("sd-app", "sd-proxy", "splitdrop.Proxy+reply", 0),
         ("sd-app", "sd-proxy", "splitdrop.Proxy+erase", 126),
         ("sd-app", "sd-proxy", "splitdrop.Proxy", 126),
         ("sd-app", "sd-proxy", "other.Service", 126),

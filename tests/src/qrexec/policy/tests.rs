@@ -247,15 +247,15 @@ fn the_shipped_policy_allows_its_scopes_and_nothing_else() {
     let system = system();
     let decide = |words: &str| policy.evaluate(&call(words), &system);
 
-    for scope in ["session", "metadata", "mark", "delete", "download"] {
+    for scope in ["session", "metadata", "mark", "delete", "download", "reply"] {
         let decision = decide(&format!("splitdrop.Proxy +{scope} sd-app sd-proxy"));
         assert_eq!(short(&decision), "allow sd-proxy");
     }
     let qubes = system.qubes.keys().map(QubeName::as_str);
     let others = ["-", "@default", "@adminvm", "dom0", "@dispvm", "@dispvm:sd-viewer", "no-such-vm"];
     let targets: Vec<&str> = qubes.clone().chain(others).collect();
-    let scopes = ["+session", "+metadata", "+mark", "+delete", "+download"];
-    for argument in scopes.into_iter().chain(["+", "+delete+", "+downloads", "+-session", "+x"]) {
+    let scopes = ["+session", "+metadata", "+mark", "+delete", "+download", "+reply"];
+    for argument in scopes.into_iter().chain(["+", "+delete+", "+downloads", "+replies", "+-session", "+x"]) {
         for source in qubes.clone() {
             for target in &targets {
                 let scope = scopes.contains(&argument);

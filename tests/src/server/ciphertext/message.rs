@@ -18,12 +18,12 @@ use crate::generator::{Form, Plaintext, Prng};
 
 /// First octets of packets, new format: encrypted data with integrity protection, literal data, the code for it.
 const PROTECTED_DATA: u8 = 0xd2;
-const LITERAL_DATA: u8 = 0xcb;
+pub(super) const LITERAL_DATA: u8 = 0xcb;
 const MODIFICATION_DETECTION: [u8; 2] = [0xd3, 20];
 /// The version of the packet with integrity protection.
 const VERSION: u8 = 1;
 /// Binary, without a name or a date.
-const LITERAL_HEAD: [u8; 6] = [b'b', 0, 0, 0, 0, 0];
+pub(super) const LITERAL_HEAD: [u8; 6] = [b'b', 0, 0, 0, 0, 0];
 /// A block of the cipher, in bytes.
 const BLOCK: usize = 16;
 /// Bytes that are protected besides the literal packet: a block of chance, its last two bytes again, the code.
@@ -65,6 +65,23 @@ impl Layout {
         let (literal, body) = frame(LITERAL_DATA, body.saturating_sub(1 + PROTECTION));
         Self { protected, literal, plaintext: body.saturating_sub(6) }
     }
+
+    /// A message around so many bytes of plaintext.
+    pub(super) fn around(plaintext: usize) -> Self {
+        let body = LITERAL_HEAD.len().saturating_add(plaintext);
+        let literal = frame_of(LITERAL_DATA, body);
+        let protection = usize::try_from(PROTECTION).unwrap_or(usize::MAX);
+        let inner = literal.len().saturating_add(body).saturating_add(1).saturating_add(protection);
+        let plaintext = u64::try_from(plaintext).unwrap_or(u64::MAX);
+        Self { protected: frame_of(PROTECTED_DATA, inner), literal, plaintext }
+    }
+}
+
+/// A packet's header for a body of that length, which is written in five octets.
+pub(super) fn frame_of(tag: u8, body: usize) -> Vec<u8> {
+    let mut header = vec![tag, 255];
+    header.extend_from_slice(&u32::try_from(body).unwrap_or(u32::MAX).to_be_bytes());
+    header
 }
 
 /// A packet's header such that it and the body have `whole` bytes together, and how long the body is.
@@ -117,7 +134,7 @@ pub(super) async fn make(letter: &Letter, envelopes: &Envelopes) -> Result<Ciphe
     let envelope = envelopes.address(letter.reader.as_deref())?;
     let layout = Layout::new(letter.size, &envelope);
     let mut plaintext = plaintext(letter, &layout)?.wrapped();
-    let mut message = Message::begin(letter, &envelope, &layout)?;
+    let mut message = Message::begin(Store::new(letter.size)?, &envelope, &layout, &block(letter)?)?;
     let mut buffer = vec![0; STEP];
     loop {
         let read = plaintext.read(&mut buffer).map_err(CiphertextError::Store)?;
@@ -127,19 +144,36 @@ pub(super) async fn make(letter: &Letter, envelopes: &Envelopes) -> Result<Ciphe
         }
         tokio::task::yield_now().await;
     }
-    message.end()
+    message.end()?.finish()
+}
+
+/// A block of chance, its last two bytes again.
+fn block(letter: &Letter) -> Result<Vec<u8>, CiphertextError> {
+    let mut chance = dice(letter)?;
+    chance.next_u64();
+    Ok(block_of(&mut chance))
+}
+
+/// A block of no chance at all, its last two bytes again: for what is made once.
+pub(super) fn fixed_block() -> Vec<u8> {
+    block_of(&mut Prng::new(0))
+}
+
+fn block_of(chance: &mut Prng) -> Vec<u8> {
+    let mut block = [chance.next_u64().to_be_bytes(), chance.next_u64().to_be_bytes()].concat();
+    block.extend_from_within(BLOCK - 2..);
+    block
 }
 
 /// A message that is being written.
-struct Message {
-    cipher: Encryptor<Store>,
+pub(super) struct Message<W: Write> {
+    cipher: Encryptor<W>,
     code: hash::Context,
 }
 
-impl Message {
+impl<W: Write + Send + Sync> Message<W> {
     /// All that comes before the plaintext.
-    fn begin(letter: &Letter, envelope: &[u8], layout: &Layout) -> Result<Self, CiphertextError> {
-        let mut store = Store::new(letter.size)?;
+    pub(super) fn begin(mut store: W, envelope: &[u8], layout: &Layout, block: &[u8]) -> Result<Self, CiphertextError> {
         for bytes in [envelope, &layout.protected, &[VERSION]] {
             store.write_all(bytes).map_err(CiphertextError::Store)?;
         }
@@ -147,27 +181,23 @@ impl Message {
         let cipher = Encryptor::new(CIPHER, mode, padding, &session_key(), None, store);
         let cipher = cipher.map_err(CiphertextError::Encrypt)?;
         let mut message = Self { cipher, code: digest(HashAlgorithm::SHA1)? };
-        let mut chance = dice(letter)?;
-        chance.next_u64();
-        let mut block = [chance.next_u64().to_be_bytes(), chance.next_u64().to_be_bytes()].concat();
-        block.extend_from_within(BLOCK - 2..);
-        for bytes in [block.as_slice(), &layout.literal, &LITERAL_HEAD] {
+        for bytes in [block, &layout.literal, &LITERAL_HEAD] {
             message.protect(bytes).map_err(CiphertextError::Store)?;
         }
         Ok(message)
     }
 
-    fn protect(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn protect(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.code.update(bytes);
         self.cipher.write_all(bytes)
     }
 
-    fn end(mut self) -> Result<Ciphertext, CiphertextError> {
+    pub(super) fn end(mut self) -> Result<W, CiphertextError> {
         self.protect(&MODIFICATION_DETECTION).map_err(CiphertextError::Store)?;
         let mut code = [0; 20];
         self.code.digest(&mut code).map_err(CiphertextError::Encrypt)?;
         self.cipher.write_all(&code).map_err(CiphertextError::Store)?;
-        self.cipher.finalize().map_err(CiphertextError::Encrypt)?.finish()
+        self.cipher.finalize().map_err(CiphertextError::Encrypt)
     }
 }
 

@@ -37,6 +37,21 @@ pub(crate) struct Ciphertext {
 }
 
 impl Ciphertext {
+    /// All of it.
+    pub(crate) fn whole(&self) -> io::Result<Vec<u8>> {
+        let mut whole = Vec::new();
+        let mut at = 0;
+        while at < self.length {
+            let bytes = self.read(at, self.length)?;
+            if bytes.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            whole.extend_from_slice(&bytes);
+            at = u64::try_from(whole.len()).unwrap_or(u64::MAX);
+        }
+        Ok(whole)
+    }
+
     /// Bytes from `from` on: at least one and not beyond `to`. Reading a file blocks for as long as copying from the
     /// machine's cache takes, which is where it was just written to.
     fn read(&self, from: u64, to: u64) -> io::Result<Bytes> {

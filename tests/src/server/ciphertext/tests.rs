@@ -3,7 +3,7 @@ use crate::generator::pool;
 
 fn letter(id: &str, size: u64) -> Letter {
     let kind = LetterKind::Submission(SubmissionKind::Message);
-    Letter { id: id.into(), kind, size, edition: 0, reader: None }
+    Letter { id: id.into(), kind, size, edition: 0, reader: None, sealed: None }
 }
 
 fn key(id: &str, size: u64) -> LetterKey {

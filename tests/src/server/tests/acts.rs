@@ -2,11 +2,11 @@
 
 use super::*;
 
-const MALFORMED: &str = "{\"error\":\"Bad Request\",\"message\":\"malformed request\"}\n";
-const INTERNAL: &str = "{\"error\":\"Internal Server Error\",\"message\":\"The server encountered an internal error and was \
+pub(super) const MALFORMED: &str = "{\"error\":\"Bad Request\",\"message\":\"malformed request\"}\n";
+pub(super) const INTERNAL: &str = "{\"error\":\"Internal Server Error\",\"message\":\"The server encountered an internal error and was \
                         unable to complete your request. Either the server is overloaded or there is an error in the \
                         application.\"}\n";
-const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
+pub(super) const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
 
 /// A server, a journalist, and a source with an item of each kind.
 struct Room {
@@ -103,7 +103,7 @@ impl Room {
     }
 }
 
-fn newcomer(control: &Control) -> RecordId {
+pub(super) fn newcomer(control: &Control) -> RecordId {
     let command = Command::NewSource { designation: None, key: KeyChoice::Any, state: SourceState::Listed };
     match control.apply(command).unwrap() {
         Outcome::Source { uuid, .. } => uuid,
@@ -115,7 +115,7 @@ async fn said(request: RequestBuilder, status: u16, message: &str) {
     refused(request, status, &format!("{{\"message\":\"{message}\"}}\n")).await;
 }
 
-async fn bad(request: RequestBuilder, message: &str) {
+pub(super) async fn bad(request: RequestBuilder, message: &str) {
     refused(request, 400, &format!("{{\"error\":\"Bad Request\",\"message\":\"{message}\"}}\n")).await;
 }
 

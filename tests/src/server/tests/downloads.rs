@@ -5,7 +5,7 @@ use sequoia_openpgp::types::HashAlgorithm;
 
 use super::*;
 
-mod contents;
+pub(super) mod contents;
 mod faults;
 
 const INTERNAL: &str = "{\"error\":\"Internal Server Error\",\"message\":\"The server encountered an internal error and was \

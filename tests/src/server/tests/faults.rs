@@ -111,6 +111,21 @@ async fn a_lost_answer_was_still_given() {
 }
 
 #[tokio::test]
+async fn an_error_can_come_after_the_effect() {
+    bounded(async {
+        let site = Site::start(small()).await;
+        let token = site.sign_in(MARLOW).await;
+        let logout = || Matching::path("/api/v1/logout");
+        assert!(site.control().add_fault(Fault::new(logout(), FaultAct::FailAfter { status: 42 })).is_err());
+        site.control().add_fault(Fault::new(logout(), FaultAct::FailAfter { status: 504 })).unwrap();
+        let answer = site.signed(Method::POST, "/api/v1/logout", &token).send().await.unwrap();
+        assert_eq!(answer.status(), 504);
+        assert_eq!(site.signed(Method::GET, "/api/v1/user", &token).send().await.unwrap().status(), 403);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_body_can_end_before_its_promised_end() {
     bounded(async {
         for bytes in [0, 1, 5_000, u64::MAX] {

@@ -2,7 +2,9 @@
 //!
 //! **Invariant:** whatever a function here changes for the eyes of the API is counted, once, and nothing else is.
 
-use super::{Change, ItemFile, RecordId, SourceState, World, WorldError};
+use std::sync::Arc;
+
+use super::{Change, ItemFile, RecordId, Sealed, SourceState, World, WorldError};
 
 /// How the deletion of a row went. The row is gone in either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,42 @@ impl World {
             true => Change::StarSet { source },
             false => Change::StarRemoved { source },
         });
+        Ok(())
+    }
+
+    /// A journalist replies, and has thereby seen the reply; whether the source is listed does not matter. Where the id is
+    /// taken, the file is there all the same and no record names it; the number that it has goes to the next item.
+    ///
+    /// # Errors
+    ///
+    /// [`WorldError::NoSource`], [`WorldError::NoJournalist`], or [`WorldError::TakenId`].
+    pub(crate) fn reply_by_journalist(
+        &mut self,
+        id: RecordId,
+        source: &RecordId,
+        author: &RecordId,
+        sealed: Sealed,
+    ) -> Result<(), WorldError> {
+        self.check_journalist(author)?;
+        if self.replies.get(id.as_str()).is_some() {
+            self.orphan_reply(source)?;
+            return Err(WorldError::TakenId(id));
+        }
+        let size = sealed.length();
+        self.insert_reply(id.clone(), source, author, size, Some(Arc::new(sealed)))?;
+        self.made(Change::ReplySent { reply: id, source: source.clone(), journalist: author.clone() });
+        Ok(())
+    }
+
+    /// The file of a reply is written, and the reply is refused. No list shows that.
+    ///
+    /// # Errors
+    ///
+    /// [`WorldError::NoSource`].
+    pub(crate) fn orphan_reply(&mut self, source: &RecordId) -> Result<(), WorldError> {
+        let owner = self.source_mut(source)?;
+        let filename = owner.filename_to_come("reply.gpg");
+        owner.orphans.insert(filename);
         Ok(())
     }
 

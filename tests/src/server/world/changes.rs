@@ -37,6 +37,15 @@ pub enum Change {
         /// Whose mark.
         journalist: RecordId,
     },
+    /// A reply was stored, seen by its author. That mark is not counted besides.
+    ReplySent {
+        /// Which reply.
+        reply: RecordId,
+        /// To whom.
+        source: RecordId,
+        /// Who wrote it.
+        journalist: RecordId,
+    },
     /// A submission was downloaded for the first time, and is read since.
     SubmissionDownloaded {
         /// Which submission.

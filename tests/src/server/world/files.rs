@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{FileState, ItemFile, RecordId, World, WorldError};
+use super::{FileState, ItemFile, RecordId, SMALLEST_REPLY, World, WorldError};
 
 impl World {
     /// The file of an item vanishes.
@@ -39,8 +39,20 @@ impl World {
     ///
     /// # Errors
     ///
-    /// [`WorldError::NoItem`].
+    /// [`WorldError::NoItem`], or [`WorldError::Size`] for one that came as it is and is shorter than what is made here.
     pub fn replace_file(&mut self, item: &RecordId, now: Timestamp) -> Result<(), WorldError> {
+        let too_short = |size: u64, smallest: u64| (size < smallest).then_some(WorldError::Size { size, smallest });
+        let submission = self.submissions.get_mut(item.as_str());
+        let reply = self.replies.get_mut(item.as_str());
+        let refused = submission.as_ref().and_then(|row| too_short(row.size, row.kind.smallest_size()));
+        let refused = refused.or_else(|| reply.as_ref().and_then(|row| too_short(row.size, SMALLEST_REPLY)));
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
+        // What is there now is made here.
+        for sealed in submission.map(|row| &mut row.sealed).into_iter().chain(reply.map(|row| &mut row.sealed)) {
+            *sealed = None;
+        }
         self.each_file(item, |file, _| {
             *file = ItemFile { state: FileState::Whole, edition: file.edition.saturating_add(1), changed: Some(now) };
         })?;

@@ -1,6 +1,7 @@
 //! The rows of a [`World`](super::World).
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::super::ciphertext::{SMALLEST_FILE, SMALLEST_MESSAGE, SMALLEST_ZIPPED_FILE};
+use super::super::ciphertext::{SMALLEST_FILE, SMALLEST_MESSAGE, SMALLEST_ZIPPED_FILE, Sealed};
 use crate::generator::Account;
 
 /// An id as the server stores it: text, exactly as it was given, compared letter by letter.
@@ -96,6 +97,8 @@ pub struct SourceKey {
     pub fingerprint: String,
     /// The key in armor.
     pub armor: String,
+    /// The whole key in armor, secret half included, where it is at hand: only then can the source's mail be read.
+    pub(crate) secret_armor: Option<Cow<'static, str>>,
     /// The armor as a JSON string, so that a list of thousands does not escape it thousands of times.
     pub(crate) armor_json: Option<Box<RawValue>>,
 }
@@ -106,8 +109,19 @@ impl SourceKey {
         Self {
             fingerprint: fingerprint.to_owned(),
             armor: armor.to_owned(),
+            secret_armor: None,
             armor_json: serde_json::value::to_raw_value(armor).ok(),
         }
+    }
+
+    /// The same key, with another fingerprint said of it.
+    pub(crate) fn saying(&self, fingerprint: &str) -> Self {
+        Self { secret_armor: self.secret_armor.clone(), ..Self::new(fingerprint, &self.armor) }
+    }
+
+    /// The same, with the key's secret half.
+    pub fn with_secret(fingerprint: &str, armor: &str, secret_armor: impl Into<Cow<'static, str>>) -> Self {
+        Self { secret_armor: Some(secret_armor.into()), ..Self::new(fingerprint, armor) }
     }
 }
 
@@ -128,6 +142,10 @@ pub struct Source {
     pub interaction_count: u64,
     /// Its key; null until there is one.
     pub key: Option<Arc<SourceKey>>,
+    /// The keys that it had before.
+    pub past_keys: Vec<Arc<SourceKey>>,
+    /// Files of replies that were refused after they had been written: no record names them.
+    pub orphans: BTreeSet<String>,
     /// When the server last touched this source's files: it does with all of them whenever the source sends something, so
     /// that they do not tell when each came.
     pub(super) files_touched: Timestamp,
@@ -145,6 +163,8 @@ impl Source {
             last_updated: Some(now),
             interaction_count: 0,
             key,
+            past_keys: Vec::new(),
+            orphans: BTreeSet::new(),
             files_touched: now,
             submission_rows: Vec::new(),
             reply_rows: Vec::new(),
@@ -153,9 +173,16 @@ impl Source {
 
     /// Takes the conversation's next number and makes a file name of it.
     pub(super) fn next_filename(&mut self, suffix: &str) -> String {
+        let filename = self.filename_to_come(suffix);
         self.interaction_count = self.interaction_count.saturating_add(1);
+        self.orphans.remove(&filename);
+        filename
+    }
+
+    /// The file name that the next item would have.
+    pub(super) fn filename_to_come(&self, suffix: &str) -> String {
         let designation = self.designation.replace(' ', "_");
-        format!("{}-{designation}-{suffix}", self.interaction_count)
+        format!("{}-{designation}-{suffix}", self.interaction_count.saturating_add(1))
     }
 }
 
@@ -252,6 +279,8 @@ pub struct Submission {
     pub kind: SubmissionKind,
     /// Bytes of ciphertext.
     pub size: u64,
+    /// The ciphertext, where it came as it is and is not made here.
+    pub(crate) sealed: Option<Arc<Sealed>>,
     /// Whether somebody downloaded it the old way, which leaves no mark of who.
     pub is_downloaded: bool,
     /// Its file on the disk.
@@ -273,6 +302,8 @@ pub struct Reply {
     pub filename: String,
     /// Bytes of ciphertext.
     pub size: u64,
+    /// The ciphertext, where it came as it is and is not made here.
+    pub(crate) sealed: Option<Arc<Sealed>>,
     /// The source's key when the reply was written, to which it is encrypted besides the newsroom's.
     pub key: Option<Arc<SourceKey>>,
     /// Whether the source has thrown its copy away.

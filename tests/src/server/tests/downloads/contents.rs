@@ -54,7 +54,10 @@ impl DecryptionHelper for &mut Reader {
 }
 
 /// What the newsroom reads, and how many could.
-fn decrypt(newsroom: NewsroomKey, ciphertext: &[u8]) -> sequoia_openpgp::Result<(Vec<u8>, usize)> {
+pub(in crate::server::tests) fn decrypt(
+    newsroom: NewsroomKey,
+    ciphertext: &[u8],
+) -> sequoia_openpgp::Result<(Vec<u8>, usize)> {
     let policy = StandardPolicy::new();
     let cert = Cert::from_bytes(newsroom.secret_armor())?;
     assert_eq!(cert.fingerprint().to_hex(), newsroom.fingerprint());
