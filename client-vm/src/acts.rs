@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use protocol::value::{Bounded, ItemId, OrderNumber, Token, ValueError};
+use protocol::value::{ArmoredMessage, Bounded, ItemId, OrderNumber, Token, ValueError};
 use protocol::{Call, Deletion, ErrorKind, Items, Retry, SeenItems};
 use qubes_rpc::connection::{CallFailure, Connection};
 
@@ -40,10 +40,17 @@ pub enum Way {
     SessionOver,
 }
 
-/// Performs the rows of one batch, which are noted as being sent. Cancelled, what became of them is unknown.
-pub async fn perform(connection: &Connection, token: &Token, rows: Vec<Row>, deadline: Duration) -> Performed {
-    let mut performing =
-        Performing { connection, token, deadline, performed: Performed { rows: Vec::new(), way: Way::Open } };
+/// Performs the rows of one batch, which are noted as being sent; `message` is the reply that a batch of one sends,
+/// encrypted. Cancelled, what became of them is unknown.
+pub async fn perform(
+    connection: &Connection,
+    token: &Token,
+    rows: Vec<Row>,
+    message: Option<ArmoredMessage>,
+    deadline: Duration,
+) -> Performed {
+    let performed = Performed { rows: Vec::new(), way: Way::Open };
+    let mut performing = Performing { connection, token, deadline, message, performed };
     match rows.as_slice() {
         [Row { work: Work::Seen(_), .. }, ..] => performing.mark_seen(rows).await,
         [Row { work: Work::DeleteItem(_), .. }, _, ..] => performing.delete_items(rows).await,
@@ -56,6 +63,7 @@ struct Performing<'a> {
     connection: &'a Connection,
     token: &'a Token,
     deadline: Duration,
+    message: Option<ArmoredMessage>,
     performed: Performed,
 }
 
@@ -77,6 +85,14 @@ impl Performing<'_> {
                 Work::DeleteItem(item) => match item.name.id() {
                     ItemId::Submission(submission) => Call::DeleteSubmission { token, source, submission },
                     ItemId::Reply(reply) => Call::DeleteReply { token, source, reply },
+                },
+                Work::Reply(reply) => match self.message.take() {
+                    Some(message) => Call::SendReply { token, source, reply, message },
+                    None => {
+                        let reason = "the reply was not encrypted".to_owned();
+                        self.performed.rows.push((row, Outcome::NoEffect { reason }));
+                        continue;
+                    }
                 },
             };
             let result = self.call(call).await;
@@ -161,7 +177,7 @@ impl Performing<'_> {
 fn item(row: &Row) -> Option<Item> {
     match row.work {
         Work::Seen(item) | Work::DeleteItem(item) => Some(item),
-        Work::Star | Work::Unstar | Work::DeleteSource => None,
+        Work::Star | Work::Unstar | Work::DeleteSource | Work::Reply(_) => None,
     }
 }
 
@@ -208,8 +224,10 @@ fn outcome(work: Work, result: &Result<(), CallFailure>) -> (Outcome, Way) {
         ErrorKind::NotFound => match work {
             // What is gone is deleted, and need not be seen.
             Work::DeleteSource | Work::DeleteItem(_) | Work::Seen(_) => (Outcome::Done, Way::Open),
-            Work::Star | Work::Unstar => (Outcome::Refused { reason }, Way::Open),
+            Work::Star | Work::Unstar | Work::Reply(_) => (Outcome::Refused { reason }, Way::Open),
         },
+        // The server has a reply with this id, which is random and ours: an earlier attempt came through.
+        ErrorKind::Conflict if matches!(work, Work::Reply(_)) => (Outcome::Done, Way::Open),
         ErrorKind::Refused | ErrorKind::Conflict | ErrorKind::TooLarge | ErrorKind::OutOfScope => {
             (Outcome::Refused { reason }, Way::Open)
         }

@@ -4,16 +4,21 @@ mod act;
 mod args;
 mod connect;
 mod consent;
+mod conversation;
 mod credentials;
 mod download;
 mod exit;
 mod json;
+#[cfg(test)]
+mod played;
 mod queue;
+mod reply;
 mod safe_text;
 #[cfg(test)]
 mod samples;
 mod terminal;
 mod text;
+mod trust_key;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -21,11 +26,12 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use control::client::{Arrival, Client, ClientError};
-use control::{ConversationItem, Deal, Event, Reply, Request, Session, SourceRow};
+use control::{Act, Deal, Event, Reply, Request, Session};
 
 use act::Star;
 use args::{Args, Command};
 use exit::{CliError, Exit};
+use reply::Editing;
 
 pub use safe_text::sanitized;
 
@@ -72,11 +78,21 @@ fn run(args: &Args) -> Result<Exit, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         let mut signals = EndSignals::catch()?;
+        let editing = Editing::default();
+        let told_to_end = async {
+            loop {
+                signals.any().await;
+                // What an editor is told on its terminal is not for this program.
+                if !editing.is_on() {
+                    return;
+                }
+            }
+        };
         tokio::select! {
             // Whoever changes their mind in the last moment is heard first.
             biased;
-            () = signals.any() => Ok(Exit::Interrupted),
-            done = front_end(args, &settings) => done,
+            () = told_to_end => Ok(Exit::Interrupted),
+            done = front_end(args, &settings, &editing) => done,
         }
     });
     // A thread may still read from standard input, or write to somebody who does not read: nobody waits for it.
@@ -91,7 +107,7 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 
 /// Does what the command says. Called off (dropped), it leaves the terminal as it was, and nothing more is asked of the
 /// daemon.
-async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
+async fn front_end(args: &Args, settings: &Settings, editing: &Editing) -> Result<Exit, CliError> {
     let mut client = connect::connect(settings, args.start).await?;
     match &args.command {
         // Handled before.
@@ -138,15 +154,16 @@ async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
             }
             print(args, || json::sources(&sources), || text::sources(&sources)).await?;
         }
-        Command::Show { source } => {
-            let (source, items) = conversation(&mut client, source).await?;
-            print(args, || json::conversation(&source, &items), || text::conversation(&source, &items)).await?;
-        }
+        Command::Show { source } => conversation::show(args, &mut client, source).await?,
         Command::Download(download) => download::download(args, &mut client, download).await?,
         Command::Star { sources } => act::star(args, &mut client, sources, Star::Set).await?,
         Command::Unstar { sources } => act::star(args, &mut client, sources, Star::Remove).await?,
         Command::Seen { source, items } => act::seen(args, &mut client, source, items).await?,
         Command::Delete(delete) => act::delete(args, &mut client, delete).await?,
+        Command::Reply(wanted) => reply::reply(args, settings, editing, &mut client, wanted).await?,
+        Command::TrustKey { source, fingerprint } => {
+            trust_key::trust_key(args, &mut client, source, fingerprint).await?;
+        }
         Command::Queue => queue::list(args, &mut client).await?,
         Command::Retry(acts) => queue::deal(args, &mut client, Deal::Retry, acts).await?,
         Command::Cancel(acts) => queue::deal(args, &mut client, Deal::Cancel, acts).await?,
@@ -157,28 +174,6 @@ async fn front_end(args: &Args, settings: &Settings) -> Result<Exit, CliError> {
         Command::Watch => watch(args, &mut client).await?,
     }
     Ok(Exit::Success)
-}
-
-/// The source that a word means, and what is in its conversation.
-async fn conversation(client: &mut Client, word: &str) -> Result<(SourceRow, Vec<ConversationItem>), CliError> {
-    let (mut source, mut items) = (None, Vec::new());
-    for reply in ask(client, Request::Show { source: word.to_owned() }).await? {
-        match reply {
-            Reply::Source(row) => source = Some(*row),
-            Reply::Conversation(some) => items.extend(some),
-            Reply::Status(_)
-            | Reply::SignedIn(_)
-            | Reply::Synced(_)
-            | Reply::Sources(_)
-            | Reply::Found { .. }
-            | Reply::Taken(_)
-            | Reply::Queue(_)
-            | Reply::Wanted(_)
-            | Reply::Downloads(_) => {}
-        }
-    }
-    let source = source.ok_or(CliError::Client(ClientError::Unexpected))?;
-    Ok((source, items))
 }
 
 /// A login prompt is worth nothing to somebody who is signed in already.
@@ -210,6 +205,9 @@ async fn ask_and_hear(
     let what = match &request {
         Request::Login { .. } => "signing in; the proxy VM may have to start first",
         Request::Refresh => "syncing",
+        Request::Act(Act::Reply { .. }) => {
+            "handing the reply over; the VM with the private key may have to start first"
+        }
         Request::Status
         | Request::Logout
         | Request::Sources
@@ -222,6 +220,8 @@ async fn ask_and_hear(
         | Request::Download { .. }
         | Request::StopDownload { .. }
         | Request::Downloads
+        | Request::Draft { .. }
+        | Request::TrustKey { .. }
         | Request::Pause
         | Request::Resume
         | Request::Watch => "waiting",

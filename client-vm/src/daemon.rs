@@ -28,6 +28,7 @@ use crate::download::{Desk, FetchError, sweep};
 use crate::engine::{Engine, EngineHandle, EngineParts};
 use crate::failure::chain;
 use crate::files::Files;
+use crate::openpgp;
 use crate::private;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
@@ -71,6 +72,9 @@ pub enum DaemonError {
     /// The store could not be opened.
     #[error("could not open the store")]
     Store(#[from] StoreError),
+    /// The way to the private key is not set up.
+    #[error(transparent)]
+    OpenPgp(#[from] openpgp::SetUpError),
     /// Signals or the runtime could not be set up.
     #[error("could not set up the program")]
     Runtime(#[source] io::Error),
@@ -124,6 +128,7 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
     let fetch = settings.fetch_messages;
     desk.store.write(move |transaction| downloads::set_fetch_messages(transaction, fetch)).await?;
     let store = desk.store.clone();
+    let (decryptor, newsroom) = openpgp::open(&settings.openpgp)?;
     let (engine, handle) = Engine::new(EngineParts {
         proxy,
         desk,
@@ -131,6 +136,8 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
         software,
         sync: settings.sync,
         acts: settings.acts,
+        decryptor,
+        newsroom,
     })
     .await?;
     let stop = CancellationToken::new();

@@ -10,6 +10,8 @@ mod acting;
 mod downloading;
 mod handle;
 mod pause;
+mod reading;
+mod replying;
 mod session;
 mod sync_task;
 mod syncing;
@@ -18,8 +20,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{DownloadLane, Event, Failure, FailureKind, LaneCounts, ProxyStatus, QueueStatus, SessionEnd, Status};
-use protocol::value::{SoftwareVersion, SourceId, Timestamp};
+use control::{
+    Act, DownloadLane, Event, Failure, FailureKind, KeyProblem, LaneCounts, OpenPgpStatus, ProxyStatus, QueueStatus,
+    SessionEnd, Status, Taken,
+};
+use protocol::value::{Fingerprint, SoftwareVersion, SourceId, Timestamp};
 use protocol::{Call, Items, SignedIn};
 use qubes_rpc::qrexec::QrexecCall;
 use tokio::sync::{broadcast, mpsc};
@@ -32,6 +37,7 @@ use downloading::{Downloading, FetchEnded};
 pub use handle::EngineHandle;
 use handle::{Answer, Command};
 use pause::Pauses;
+use reading::Reading;
 use session::SessionState;
 use sync_task::{Opened, SyncEnded};
 use syncing::{Asked, RunningSync, Schedule};
@@ -40,9 +46,12 @@ use crate::acts::Performed;
 use crate::clock::Clock;
 use crate::download::Desk;
 use crate::failure::{self, failure};
+use crate::newsroom::{Newsroom, NewsroomError};
+use crate::openpgp::decrypt::{Decryptor, Limits};
 use crate::proxy::{Proxy, ProxyError};
+use crate::reading::{Read, ReadError, ReadingDesk};
 use crate::settings::{ActSettings, SyncSettings};
-use crate::store::{Store, StoreError, SyncHistory, downloads, mirror, outbox, view};
+use crate::store::{Store, StoreError, SyncHistory, downloads, keys, mirror, outbox, reading as reading_store, view};
 
 /// How many commands may wait for the engine.
 const QUEUED_COMMANDS: usize = 64;
@@ -68,6 +77,10 @@ pub struct EngineParts {
     pub sync: SyncSettings,
     /// How acts are sent.
     pub acts: ActSettings,
+    /// The way to the private key.
+    pub decryptor: Arc<dyn Decryptor>,
+    /// The newsroom's key.
+    pub newsroom: Newsroom,
 }
 
 #[cfg(test)]
@@ -76,6 +89,7 @@ impl EngineParts {
     fn without_qrexec(directory: &std::path::Path, store: Store) -> Self {
         let software = SoftwareVersion::try_new("0.0.0-test").unwrap();
         let qrexec = qubes_rpc::qrexec::Qrexec { program: directory.join("no-program") };
+        let decryptor: Arc<dyn Decryptor> = Arc::new(crate::openpgp::decrypt::KeyFile::new(directory.join("no-key")));
         Self {
             proxy: Proxy::new(qrexec, "sd-proxy".parse().unwrap(), software.clone()),
             desk: Desk { store, files: crate::files::Files::open(directory).unwrap(), files_without_etag: false },
@@ -83,6 +97,8 @@ impl EngineParts {
             software,
             sync: SyncSettings::default(),
             acts: ActSettings::default(),
+            newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
+            decryptor,
         }
     }
 }
@@ -114,6 +130,12 @@ pub struct Engine {
     pauses: Pauses,
     acting: Acting,
     downloading: Downloading,
+    reading: Reading,
+    newsroom: Arc<Newsroom>,
+    /// The newsroom key's fingerprint, or why there is none, when it was last looked for.
+    newsroom_key: Result<Fingerprint, String>,
+    /// Keys that came could not all be looked at.
+    keys_left: bool,
     tasks: JoinSet<Ended>,
 }
 
@@ -130,6 +152,23 @@ enum Ended {
     Fetch(Box<FetchEnded>),
     /// Acts were attempted.
     Act(Box<Result<Performed, StoreError>>),
+    /// An item was opened, or not.
+    Read(Box<Result<Read, ReadError>>),
+    /// The secret keys were looked for; whether there are others than before.
+    SecretKeys(bool),
+    /// The newsroom's key was looked for.
+    NewsroomKey(Result<Fingerprint, NewsroomError>),
+    /// The same, for a reply that somebody wants to send.
+    ReplyChecked {
+        checked: Result<Fingerprint, NewsroomError>,
+        act: Box<Act>,
+        answer: Answer<Taken>,
+    },
+    /// Keys that came were looked at.
+    KeysLookedAt {
+        held: Vec<(SourceId, Option<KeyProblem>)>,
+        all: bool,
+    },
     /// Work that nobody waits for: a logout, a closed call, a status.
     Done,
 }
@@ -140,7 +179,7 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] when what earlier syncs left cannot be read.
     pub async fn new(parts: EngineParts) -> Result<(Self, EngineHandle), StoreError> {
-        let EngineParts { proxy, desk, clock, software, sync, acts } = parts;
+        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom } = parts;
         let store = desk.store.clone();
         let history = store.read(mirror::load_history).await?;
         let (snapshot, paused) = store
@@ -168,7 +207,16 @@ impl Engine {
             schedule: Schedule::new(sync),
             pauses: Pauses::new(paused),
             acting: Acting::new(acts, snapshot),
+            reading: Reading::new(ReadingDesk {
+                store: desk.store.clone(),
+                files: desk.files.clone(),
+                decryptor,
+                limits: Limits::default(),
+            }),
             downloading: Downloading::new(desk),
+            newsroom: Arc::new(newsroom),
+            newsroom_key: Err("it is being looked for".to_owned()),
+            keys_left: false,
             tasks: JoinSet::new(),
         };
         Ok((engine, handle))
@@ -176,6 +224,9 @@ impl Engine {
 
     /// Runs until `stop`, then shuts down.
     pub async fn run(mut self, stop: CancellationToken) {
+        self.look_for_secret_keys();
+        self.look_for_newsroom_key();
+        self.look_at_keys();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -183,6 +234,7 @@ impl Engine {
                 Some(opened) = self.opened.1.recv() => self.metadata_opened(opened),
                 () = at(self.acting.wake) => self.send_acts().await,
                 () = at(self.downloading.wake) => self.start_downloads().await,
+                () = at(self.reading.wake) => self.start_reading().await,
                 () = at(self.schedule.next) => self.ask_sync(None),
                 () = at(self.schedule.stale_at) => self.grow_stale(),
                 command = self.commands.recv() => match command {
@@ -201,7 +253,11 @@ impl Engine {
                 self.log_in(username, passphrase, one_time_code, answer);
             }
             Command::Logout(answer) => self.log_out(answer),
-            Command::Act { act, answer } => self.act(act, answer).await,
+            Command::Act { act: act @ Act::Reply { .. }, answer } => self.reply(act, answer),
+            Command::Act { act, answer } => self.take_act(act, answer).await,
+            Command::Outgoing { source, answer } => self.outgoing(source, answer),
+            Command::Draft { source, text, answer } => self.draft(source, text, answer).await,
+            Command::TrustKey { source, fingerprint, answer } => self.trust_key(source, fingerprint, answer).await,
             Command::Deal { deal, acts, answer } => self.deal(deal, acts, answer).await,
             Command::Queue(answer) => self.queue(answer),
             Command::Download { items, answer } => self.want(items, answer).await,
@@ -210,7 +266,10 @@ impl Engine {
             Command::Pause(answer) => self.pause(answer).await,
             Command::Resume(answer) => self.resume(answer).await,
             Command::Refresh(answer) => match &self.session {
-                SessionState::In(_) => self.ask_sync(Some(answer)),
+                SessionState::In(_) => {
+                    self.look_for_secret_keys_if_missed().await;
+                    self.ask_sync(Some(answer));
+                }
                 SessionState::Out | SessionState::SigningIn { .. } => answer.give(Err(failure::not_signed_in())),
             },
         }
@@ -225,6 +284,11 @@ impl Engine {
             Ok((task, Ended::Act(performed))) => self.act_ended(task, *performed).await,
             Ok((task, Ended::MessagesCall(opened))) => self.messages_call_opened(task, opened).await,
             Ok((task, Ended::Fetch(ended))) => self.fetch_ended(task, *ended).await,
+            Ok((task, Ended::Read(ended))) => self.read_ended(task, *ended).await,
+            Ok((_, Ended::SecretKeys(changed))) => self.secret_keys_ended(changed).await,
+            Ok((_, Ended::NewsroomKey(checked))) => self.note_newsroom_key(&checked),
+            Ok((_, Ended::ReplyChecked { checked, act, answer })) => self.reply_checked(checked, *act, answer).await,
+            Ok((_, Ended::KeysLookedAt { held, all })) => self.keys_looked_at(held, all).await,
             Err(error) if error.is_cancelled() => {}
             Err(error) => {
                 tracing::error!("a task of the engine panicked");
@@ -239,8 +303,11 @@ impl Engine {
             self.sync_ended(SyncEnded::panicked()).await;
         } else if let Some(login) = self.take_login(task) {
             login.answer.give(Err(failure(FailureKind::Internal, "the login met a fault: see the daemon's log")));
-        } else if !self.act_panicked(task).await && !self.messages_call_panicked(task) {
-            self.fetch_panicked(task).await;
+        } else if !self.act_panicked(task).await
+            && !self.messages_call_panicked(task)
+            && !self.fetch_panicked(task).await
+        {
+            self.read_panicked(task).await;
         }
     }
 
@@ -257,6 +324,13 @@ impl Engine {
         queue.acts = running(self.acting.running());
         queue.messages = running(self.downloading.running_in(DownloadLane::Messages));
         queue.files = running(self.downloading.running_in(DownloadLane::Files));
+        queue.decrypt = running(self.reading.running());
+        let openpgp = OpenPgpStatus {
+            backend: self.reading.backend().to_owned(),
+            problem: self.reading.problem.clone(),
+            newsroom_key: self.newsroom_key.clone(),
+            held_keys: 0,
+        };
         self.tasks.spawn(async move {
             let proxy = match call {
                 Some(call) => ask_health(&call).await,
@@ -265,9 +339,15 @@ impl Engine {
             };
             let read = store.read(|transaction| {
                 let lane = |lane| downloads::lane_counts(transaction, lane);
-                Ok((view::totals(transaction)?, lane(DownloadLane::Messages)?, lane(DownloadLane::Files)?))
+                Ok((
+                    view::totals(transaction)?,
+                    lane(DownloadLane::Messages)?,
+                    lane(DownloadLane::Files)?,
+                    reading_store::lane_counts(transaction)?,
+                    keys::held(transaction)?,
+                ))
             });
-            let status = read.await.map(|(totals, messages, files)| Status {
+            let status = read.await.map(|(totals, messages, files, decrypt, held_keys)| Status {
                 version: software,
                 started,
                 session,
@@ -280,9 +360,11 @@ impl Engine {
                     acts: LaneCounts { waiting: totals.queue.waiting, failed: totals.queue.refused, ..queue.acts },
                     messages: LaneCounts { running: queue.messages.running, ..messages },
                     files: LaneCounts { running: queue.files.running, ..files },
+                    decrypt: LaneCounts { running: queue.decrypt.running, ..decrypt },
                     paused: queue.paused,
                 },
                 proxy,
+                openpgp: OpenPgpStatus { held_keys, ..openpgp },
                 totals,
             });
             answer.give(status.map_err(|error| failure::of_store(&error)));
@@ -299,8 +381,10 @@ impl Engine {
     /// Goes on with whatever is to be sent or fetched.
     async fn work(&mut self) {
         self.downloading.look_again();
+        self.reading.look_again();
         self.send_acts().await;
         self.start_downloads().await;
+        self.start_reading().await;
     }
 
     /// Tells that sources, or their items, show otherwise now.
@@ -327,11 +411,12 @@ impl Engine {
         drop(self.events.send(event));
     }
 
-    /// The order of shutdown: no more commands; the session ends; the sync stops, or its transaction ends; meanwhile the
-    /// server is told and the calls close; the database is tidied up.
+    /// The order of shutdown: no more commands; what is being decrypted stops; the session ends; the sync stops, or its
+    /// transaction ends; meanwhile the server is told and the calls close; the database is tidied up.
     async fn shut_down(mut self) {
         self.commands.close();
         self.quit.cancel();
+        self.stop_reading();
         match std::mem::replace(&mut self.session, SessionState::Out) {
             SessionState::In(session) => {
                 self.leave(SessionEnd::Shutdown);

@@ -7,6 +7,7 @@ use qubes_rpc::qrexec::OpenError;
 
 use crate::proxy::ProxyError;
 use crate::store::StoreError;
+use crate::store::outbox::{DealError, EnqueueError};
 use crate::sync::SyncFailure;
 
 pub(crate) fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
@@ -35,6 +36,25 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 pub(crate) fn of_store(error: &StoreError) -> Failure {
     failure(FailureKind::Store, format!("{}; is the disk full? The daemon's log has more", chain(error)))
+}
+
+pub(crate) fn of_enqueue(error: &EnqueueError) -> Failure {
+    match error {
+        EnqueueError::NoSource(_) | EnqueueError::NoItem(_) => failure(FailureKind::NotFound, chain(error)),
+        EnqueueError::BeingDeleted(_)
+        | EnqueueError::Objects
+        | EnqueueError::NoKey(_)
+        | EnqueueError::KeyHeld { .. } => failure(FailureKind::Conflict, chain(error)),
+        EnqueueError::Store(error) => of_store(error),
+    }
+}
+
+pub(crate) fn of_deal(error: &DealError) -> Failure {
+    match error {
+        DealError::NoAct(_) => failure(FailureKind::NotFound, chain(error)),
+        DealError::NotSo { .. } => failure(FailureKind::Conflict, chain(error)),
+        DealError::Store(error) => of_store(error),
+    }
 }
 
 pub(crate) fn of_login(error: &ProxyError) -> Failure {

@@ -1,8 +1,11 @@
-//! The files beside the database: ciphertext of items, whole and in part.
+//! The files beside the database: ciphertext of items, whole and in part, and plaintext of files.
 //!
 //! **Invariant:** a file's name is a number of our own. No text of a server or a source is ever part of a path.
 //!
-//! **Invariant:** what stands under `ciphertext` was complete, verified and on the disk before it got its name.
+//! **Invariant:** what stands under `ciphertext` was complete, verified and on the disk before it got its name; what stands
+//! under `plaintext` was decrypted and unpacked to its end, and on the disk.
+//!
+//! **Invariant:** what stands under `opening` belongs to work that is under way, and is worth nothing without it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,6 +24,31 @@ pub struct FileNumber(pub i64);
 pub struct Files {
     partial: Arc<Path>,
     ciphertext: Arc<Path>,
+    opening: Arc<Path>,
+    plaintext: Arc<Path>,
+}
+
+/// A stage of opening an item, whose outcome is a file under `opening` that the next stage reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Decrypted.
+    Decrypted,
+    /// Unpacked.
+    Unpacked,
+    /// The message in it decrypted.
+    Inner,
+}
+
+impl Stage {
+    const ALL: [Self; 3] = [Self::Decrypted, Self::Unpacked, Self::Inner];
+
+    fn letter(self) -> char {
+        match self {
+            Self::Decrypted => 'd',
+            Self::Unpacked => 'u',
+            Self::Inner => 'i',
+        }
+    }
 }
 
 /// What the directories hold.
@@ -30,6 +58,8 @@ pub struct Listing {
     pub partial: Vec<FileNumber>,
     /// Whole ciphertexts.
     pub ciphertext: Vec<FileNumber>,
+    /// Plaintexts.
+    pub plaintext: Vec<FileNumber>,
     /// What is none of ours.
     pub strange: Vec<PathBuf>,
 }
@@ -46,7 +76,90 @@ impl Files {
             private::files_in(&path)?;
             Ok(path.into())
         };
-        Ok(Self { partial: directory("partial")?, ciphertext: directory("ciphertext")? })
+        Ok(Self {
+            partial: directory("partial")?,
+            ciphertext: directory("ciphertext")?,
+            opening: directory("opening")?,
+            plaintext: directory("plaintext")?,
+        })
+    }
+
+    /// Where a file's plaintext stands once it is whole.
+    #[must_use]
+    pub fn plaintext(&self, number: FileNumber) -> PathBuf {
+        self.plaintext.join(number.0.to_string())
+    }
+
+    fn stage(&self, number: FileNumber, stage: Stage) -> PathBuf {
+        self.opening.join(format!("{}{}", number.0, stage.letter()))
+    }
+
+    /// Opens an item's ciphertext; `None` when it is not there.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open_ciphertext(&self, number: FileNumber) -> io::Result<Option<File>> {
+        match OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(self.ciphertext(number)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Begins the file of a stage, whatever there was, to write and to read.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn begin_stage(&self, number: FileNumber, stage: Stage) -> io::Result<File> {
+        OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW)
+            .open(self.stage(number, stage))
+    }
+
+    /// Gives the outcome of a stage, which is on the disk, its final name, durably.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn finish_plaintext(&self, number: FileNumber, stage: Stage) -> io::Result<()> {
+        std::fs::rename(self.stage(number, stage), self.plaintext(number))?;
+        sync_directory(&self.plaintext)?;
+        sync_directory(&self.opening)
+    }
+
+    /// Removes what the stages of opening an item left.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn remove_stages(&self, number: FileNumber) -> io::Result<()> {
+        for stage in Stage::ALL {
+            remove(&self.stage(number, stage), &self.opening)?;
+        }
+        Ok(())
+    }
+
+    /// Removes all that work which ended with the last start was opening.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn clear_opening(&self) -> io::Result<()> {
+        for entry in std::fs::read_dir(&self.opening)? {
+            remove(&entry?.path(), &self.opening)?;
+        }
+        Ok(())
+    }
+
+    /// Removes an item's ciphertext, durably: its plaintext has taken its place.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn remove_ciphertext(&self, number: FileNumber) -> io::Result<()> {
+        self.remove_ciphertext_part(number)?;
+        remove(&self.ciphertext(number), &self.ciphertext)
     }
 
     /// Where an item's ciphertext stands once it is verified.
@@ -90,19 +203,30 @@ impl Files {
         sync_directory(&self.ciphertext)
     }
 
-    /// Removes whatever there is of an item's ciphertext, durably.
+    /// Removes what there is of an item's ciphertext in part, durably.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn remove_ciphertext_part(&self, number: FileNumber) -> io::Result<()> {
+        remove(&self.partial.join(number.0.to_string()), &self.partial)
+    }
+
+    /// Removes a file's plaintext, durably.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn remove_plaintext(&self, number: FileNumber) -> io::Result<()> {
+        remove(&self.plaintext(number), &self.plaintext)
+    }
+
+    /// Removes whatever there is of an item, durably.
     ///
     /// # Errors
     /// The operating system's.
     pub fn remove(&self, number: FileNumber) -> io::Result<()> {
-        for directory in [&self.partial, &self.ciphertext] {
-            match std::fs::remove_file(directory.join(number.0.to_string())) {
-                Ok(()) => sync_directory(directory)?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        self.remove_ciphertext(number)?;
+        self.remove_stages(number)?;
+        self.remove_plaintext(number)
     }
 
     /// What there is.
@@ -111,7 +235,12 @@ impl Files {
     /// The operating system's.
     pub fn list(&self) -> io::Result<Listing> {
         let mut listing = Listing::default();
-        for (directory, found) in [(&self.partial, &mut listing.partial), (&self.ciphertext, &mut listing.ciphertext)] {
+        let directories = [
+            (&self.partial, &mut listing.partial),
+            (&self.ciphertext, &mut listing.ciphertext),
+            (&self.plaintext, &mut listing.plaintext),
+        ];
+        for (directory, found) in directories {
             for entry in std::fs::read_dir(directory)? {
                 let path = entry?.path();
                 let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| {
@@ -124,6 +253,15 @@ impl Files {
             }
         }
         Ok(listing)
+    }
+}
+
+/// Removes a file of a directory durably, if it is there.
+fn remove(path: &Path, directory: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Ok(()) => sync_directory(directory),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -162,7 +300,7 @@ mod tests {
         let files = Files::open(home.path()).unwrap();
         let file = files.open_partial(FileNumber(1)).unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        for name in ["partial", "ciphertext"] {
+        for name in ["partial", "ciphertext", "opening", "plaintext"] {
             let mode = std::fs::metadata(home.path().join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o700, "{name}");
         }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acts;
+mod characters;
 pub mod cli;
 pub mod clock;
 pub mod daemon;
@@ -14,9 +15,12 @@ pub mod download;
 pub mod engine;
 mod failure;
 pub mod files;
+pub mod limits;
+pub mod newsroom;
 pub mod openpgp;
 mod private;
 pub mod proxy;
+pub mod reading;
 pub mod settings;
 pub mod shown_name;
 mod signals;

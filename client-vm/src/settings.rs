@@ -38,6 +38,37 @@ pub struct Settings {
     pub fetch_messages: bool,
     /// Whether files are taken of which the server claims no SHA-256.
     pub files_without_etag: bool,
+    /// How to reach the private key.
+    pub openpgp: OpenPgpSettings,
+}
+
+/// How to reach the private key, and where the newsroom's public one is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenPgpSettings {
+    /// Who decrypts.
+    pub backend: Backend,
+    /// The newsroom's public key; without it the backend exports it.
+    pub submission_key: Option<PathBuf>,
+}
+
+/// Who decrypts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backend {
+    /// Qubes split-gpg: another VM decrypts everything.
+    SplitGpg {
+        /// The program that calls it, unless it is where Qubes has it.
+        program: Option<PathBuf>,
+    },
+    /// gpg-agent, in this VM or by Qubes split-gpg2 in another: it decrypts session keys.
+    GpgAgent {
+        /// GnuPG's home directory, unless it is the user's usual one.
+        home: Option<PathBuf>,
+    },
+    /// A file with the private key. For staging only.
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 /// When to sync.
@@ -111,6 +142,17 @@ pub enum SettingsError {
     /// `proxy_vm` is no VM's name.
     #[error("`proxy_vm` in the configuration is not valid")]
     ProxyVm(#[from] NameError),
+    /// A setting of one backend stands with another.
+    #[error("`{name}` in the configuration belongs to the backend `{backend}`, which is not chosen")]
+    OtherBackend {
+        /// The setting.
+        name: &'static str,
+        /// Its backend.
+        backend: &'static str,
+    },
+    /// The backend `key-file` has no file.
+    #[error("the backend `key-file` needs `key_file` in the configuration")]
+    NoKeyFile,
     /// A time is out of its range.
     #[error("`{0}` in the configuration is not 1 to {max} milliseconds", max = Deadline::MAX_MS)]
     Time(&'static str),
@@ -130,6 +172,53 @@ struct File {
     acts: Option<ActsTable>,
     fetch_messages: Option<bool>,
     files_without_etag: Option<bool>,
+    openpgp: Option<OpenPgpTable>,
+}
+
+/// The table `[openpgp]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OpenPgpTable {
+    backend: Option<BackendName>,
+    key_file: Option<PathBuf>,
+    gpg_client: Option<PathBuf>,
+    gnupg_home: Option<PathBuf>,
+    submission_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum BackendName {
+    #[default]
+    SplitGpg,
+    GpgAgent,
+    KeyFile,
+}
+
+impl OpenPgpTable {
+    fn settings(self) -> Result<OpenPgpSettings, SettingsError> {
+        let Self { backend, key_file, gpg_client, gnupg_home, submission_key } = self;
+        let other =
+            |set: bool, name, backend| if set { Err(SettingsError::OtherBackend { name, backend }) } else { Ok(()) };
+        let backend = match backend.unwrap_or_default() {
+            BackendName::SplitGpg => {
+                other(key_file.is_some(), "key_file", "key-file")?;
+                other(gnupg_home.is_some(), "gnupg_home", "gpg-agent")?;
+                Backend::SplitGpg { program: gpg_client }
+            }
+            BackendName::GpgAgent => {
+                other(key_file.is_some(), "key_file", "key-file")?;
+                other(gpg_client.is_some(), "gpg_client", "split-gpg")?;
+                Backend::GpgAgent { home: gnupg_home }
+            }
+            BackendName::KeyFile => {
+                other(gpg_client.is_some(), "gpg_client", "split-gpg")?;
+                other(gnupg_home.is_some(), "gnupg_home", "gpg-agent")?;
+                Backend::KeyFile { path: key_file.ok_or(SettingsError::NoKeyFile)? }
+            }
+        };
+        Ok(OpenPgpSettings { backend, submission_key })
+    }
 }
 
 /// The table `[sync]`. Times are in milliseconds.
@@ -230,6 +319,7 @@ impl Settings {
             sync: file.sync.unwrap_or_default().settings().map_err(SettingsError::Time)?,
             fetch_messages: file.fetch_messages.unwrap_or(true),
             files_without_etag: file.files_without_etag.unwrap_or(false),
+            openpgp: file.openpgp.unwrap_or_default().settings()?,
             home,
             socket,
         })

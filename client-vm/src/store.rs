@@ -6,10 +6,13 @@
 //! **Invariant:** no text of the server or of a source is part of an SQL statement or of a path.
 
 pub mod downloads;
+pub mod drafts;
+pub mod keys;
 mod migration;
 pub mod mirror;
 mod open;
 pub mod outbox;
+pub mod reading;
 pub mod view;
 
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! Measures what the path costs, with the real programs. Figures, never verdicts.
 
+pub mod decrypt;
 pub mod files;
 mod process;
 pub mod queue;
@@ -16,7 +17,7 @@ use protocol::value::ValueError;
 use serde_json::{Value, json};
 
 use self::process::Usage;
-use crate::environment::{Environment, EnvironmentError, EnvironmentOptions};
+use crate::environment::{Environment, EnvironmentError, EnvironmentOptions, KeyAccess};
 use crate::generator::Account;
 use crate::programs::Programs;
 use crate::qrexec::broker::EventKind;
@@ -83,11 +84,24 @@ async fn build_programs() -> Result<Programs, BenchError> {
         .map_err(|error| BenchError::Environment(error.into()))
 }
 
-/// An environment with its daemon: so many sources with so many items each, and a client of this configuration.
+/// An environment with its daemon: so many sources with so many items each, and a client of this configuration that cannot
+/// reach the private key. What decrypting costs has a benchmark of its own.
 async fn start(programs: Programs, sources: u32, items: u32, config: &str) -> Result<Environment, BenchError> {
+    start_with(programs, sources, items, config, KeyAccess::Unreachable).await
+}
+
+/// The same with a way to the private key.
+async fn start_with(
+    programs: Programs,
+    sources: u32,
+    items: u32,
+    config: &str,
+    key: KeyAccess,
+) -> Result<Environment, BenchError> {
     let mut options = EnvironmentOptions::with_sources(sources, items)?;
     options.server.idle_timeout = Some(IDLE_TIMEOUT);
     options.client_config = config.to_owned();
+    options.key = key;
     let mut environment = Environment::start(programs, options).await?;
     environment.start_daemon().await?;
     Ok(environment)

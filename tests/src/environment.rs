@@ -8,13 +8,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use client_vm::daemon::READY;
+use client_vm::newsroom::FINGERPRINT_SETTING;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use qubes_rpc::PROXY_SERVICE;
@@ -45,6 +47,8 @@ pub const ONION_PORT: u16 = 80;
 
 /// The client's configuration file in the environment's directory.
 const CONFIG: &str = "config.toml";
+/// The file with the newsroom's private key in the environment's directory.
+const KEY_FILE: &str = "newsroom.asc";
 
 /// How long a daemon may take to listen, and to end.
 const DAEMON_DEADLINE: Duration = Duration::from_secs(30);
@@ -60,8 +64,12 @@ pub struct EnvironmentOptions {
     pub server: ServerOptions,
     /// The proxy VM's settings beside those that the environment makes; they win over them.
     pub proxy_settings: BTreeMap<String, String>,
-    /// The client's configuration file.
+    /// The client's configuration file, but for what reaches the private key.
     pub client_config: String,
+    /// How the client reaches the newsroom's private key.
+    pub key: KeyAccess,
+    /// The client VM's settings beside the fingerprint of the newsroom's key; they win over it.
+    pub client_settings: BTreeMap<String, String>,
     /// The VMs.
     pub system: System,
     /// How the stand-in for qrexec behaves.
@@ -69,6 +77,17 @@ pub struct EnvironmentOptions {
     /// dom0's policy files beside the shipped one, as names and texts. Of all rules that match the first decides, in the
     /// order of the files' names.
     pub policy: Vec<(String, String)>,
+}
+
+/// How the client reaches the newsroom's private key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyAccess {
+    /// By a file, which holds the server's newsroom key.
+    File,
+    /// Not at all: nothing is decrypted, and ciphertexts stay.
+    Unreachable,
+    /// By the table `[openpgp]` of this text.
+    Table(String),
 }
 
 /// A client's configuration with which nothing happens by itself after a login but the first sync: tests say what happens
@@ -93,6 +112,8 @@ impl EnvironmentOptions {
             server: ServerOptions::new(world),
             proxy_settings: BTreeMap::new(),
             client_config: QUIET.to_owned(),
+            key: KeyAccess::File,
+            client_settings: BTreeMap::new(),
             system: System::workstation(),
             qrexec: Conditions::default(),
             policy: Vec::new(),
@@ -163,7 +184,7 @@ pub enum EnvironmentError {
 }
 
 /// Writes an executable script that runs `command` with more arguments, after setting variables.
-fn write_script(path: &Path, variables: &[(&'static str, PathBuf)], command: &Command) -> Result<(), EnvironmentError> {
+fn write_script(path: &Path, variables: &[(String, PathBuf)], command: &Command) -> Result<(), EnvironmentError> {
     let quoted = |text: &OsStr| format!("'{}'", text.to_string_lossy().replace('\'', "'\\''"));
     let mut script = "#!/bin/sh\n".to_owned();
     for (name, value) in variables {
@@ -181,6 +202,16 @@ fn write_script(path: &Path, variables: &[(&'static str, PathBuf)], command: &Co
     if written.success() { Ok(()) } else { Err(failed("write a script")(io::ErrorKind::Other.into())) }
 }
 
+fn write_private(path: &Path, text: &str) -> Result<(), EnvironmentError> {
+    let mut file = std::fs::OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed("write a key"))?;
+    file.write_all(text.as_bytes()).map_err(failed("write a key"))
+}
+
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> EnvironmentError {
     move |source| EnvironmentError::Io { what, source }
 }
@@ -195,6 +226,7 @@ pub struct Environment {
     isolation: Isolation,
     programs: Programs,
     qrexec_socket: PathBuf,
+    client_settings: BTreeMap<String, String>,
     daemon: Option<Child>,
 }
 
@@ -216,8 +248,23 @@ impl Environment {
     /// [`EnvironmentError`].
     pub async fn start(programs: Programs, options: EnvironmentOptions) -> Result<Self, EnvironmentError> {
         let directory = tempfile::Builder::new().prefix("splitdrop-").tempdir().map_err(failed("make a directory"))?;
-        std::fs::write(directory.path().join(CONFIG), options.client_config)
+        let openpgp = match options.key {
+            KeyAccess::File => {
+                let path = directory.path().join(KEY_FILE);
+                write_private(&path, options.server.newsroom.secret_armor())?;
+                format!("[openpgp]\nbackend = \"key-file\"\nkey_file = \"{}\"\n", path.display())
+            }
+            KeyAccess::Unreachable => {
+                let path = directory.path().join(KEY_FILE);
+                format!("[openpgp]\nbackend = \"key-file\"\nkey_file = \"{}\"\n", path.display())
+            }
+            KeyAccess::Table(text) => text,
+        };
+        std::fs::write(directory.path().join(CONFIG), format!("{}\n{openpgp}", options.client_config))
             .map_err(failed("write a configuration"))?;
+        let mut client_settings =
+            BTreeMap::from([(FINGERPRINT_SETTING.to_owned(), options.server.newsroom.fingerprint().to_owned())]);
+        client_settings.extend(options.client_settings);
         let server = Server::start(options.server).await?;
         let names = NameTable::new().with(ONION, ONION_PORT, server.address())?;
         let (isolation, listen) = Isolation::make(&programs.staging)?;
@@ -245,7 +292,7 @@ impl Environment {
             ..BrokerOptions::new(directory.path(), policy, options.system)
         })?;
         let qrexec_socket = broker.socket(CLIENT_VM).ok_or(EnvironmentError::NoSocket)?.to_owned();
-        Ok(Self { directory, server, socks, broker, isolation, programs, qrexec_socket, daemon: None })
+        Ok(Self { directory, server, socks, broker, isolation, programs, qrexec_socket, client_settings, daemon: None })
     }
 
     /// Builds the programs if need be, starts everything, the daemon included.
@@ -304,14 +351,28 @@ impl Environment {
 
     /// What a command of the client needs in its environment to belong here.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, PathBuf); 5] {
-        [
+    pub fn variables(&self) -> Vec<(String, PathBuf)> {
+        let fixed = [
             ("HOME", self.directory.path().to_owned()),
             ("SPLITDROP_HOME", self.home()),
             ("SPLITDROP_CONFIG", self.directory.path().join(CONFIG)),
             ("SPLITDROP_QREXEC", self.programs.qrexec_client.clone()),
             (SOCKET_VARIABLE, self.qrexec_socket.clone()),
-        ]
+        ];
+        let settings = self.client_settings.iter().map(|(name, value)| (name.clone(), PathBuf::from(value)));
+        fixed.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(settings).collect()
+    }
+
+    /// The file with the newsroom's private key, where the client reaches it so.
+    #[must_use]
+    pub fn key_file(&self) -> PathBuf {
+        self.directory.path().join(KEY_FILE)
+    }
+
+    /// Where the client keeps the plaintext of files.
+    #[must_use]
+    pub fn plaintext_folder(&self) -> PathBuf {
+        self.home().join("plaintext")
     }
 
     /// The client program with these arguments, in an environment that holds nothing else.

@@ -25,7 +25,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the main job: log in, sync, list; a new source writes, refresh, its message is there
+    /// Show the main job: log in, sync, list; a new source writes, and its message is there and is read, its file too, and
+    /// it is answered
     ///
     /// Ends with 0, or with 1 when a step failed.
     #[command(after_help = "Examples:\n  splitdrop-staging demo\n  splitdrop-staging demo --sources 1000 --json")]
@@ -148,6 +149,22 @@ enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// Decrypting, by each way to the private key: many messages of 2 kB, and one large file
+    ///
+    /// The way by gpg-agent is measured when this program is built with `--features gpg-agent`.
+    #[command(after_help = "Examples:\n  splitdrop-staging bench decrypt\n  \
+        splitdrop-staging bench decrypt --messages 50 --mb 20 --json")]
+    Decrypt {
+        /// How many messages
+        #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        messages: u32,
+        /// The file's size in millions of bytes. The disk has to hold it four times
+        #[arg(long, value_name = "MB", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+        mb: u32,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl Bench {
@@ -156,6 +173,7 @@ impl Bench {
             Self::Sync { sources, delay_ms, json } => bench::sync::run(&sources, &delay_ms, json).await,
             Self::Queue { idle_s, json } => bench::queue::run(Duration::from_secs(idle_s), json).await,
             Self::Files { mb, json } => bench::files::run(mb, json).await,
+            Self::Decrypt { messages, mb, json } => bench::decrypt::run(messages, mb, json).await,
         }
     }
 }

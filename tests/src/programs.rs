@@ -75,6 +75,9 @@ fn build(say: impl FnOnce(&str)) -> Result<Programs, BuildError> {
     if !cfg!(debug_assertions) {
         arguments.push("--release");
     }
+    if cfg!(feature = "gpg-agent") {
+        arguments.extend(["--features", "staging/gpg-agent"]);
+    }
     let command = format!("cargo {}", arguments.join(" "));
     say(&command);
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

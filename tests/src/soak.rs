@@ -1,10 +1,11 @@
 //! A soak: the daemon is killed at random moments while a journalist acts and the network fails, and in the end every act
 //! has had its effect exactly once.
 //!
-//! It goes in rounds. In each one sources write, the journalist stars, marks as seen and deletes, each object once, and
-//! waits until nothing is left to be sent; then what is shown is compared with what the server has, and what is left of
-//! the round is deleted in the same way. Whenever the daemon was killed it is started again, and the journalist signs in
-//! and repeats the act that got no answer, if there is one. Rounds follow until there were as many kills as wanted.
+//! It goes in rounds. In each one sources write, the journalist stars, marks as seen, answers and deletes, each object
+//! once, and waits until nothing is left to be sent; then what is shown is compared with what the server has, and what was
+//! answered with what the sources read, and what is left of the round is deleted in the same way. Whenever the daemon was
+//! killed it is started again, and the journalist signs in and repeats the act that got no answer, if there is one. Rounds
+//! follow until there were as many kills as wanted.
 //!
 //! **Invariant:** whatever a source, an act, a fault and a moment are drawn from comes from the seed. What then happens at
 //! that moment does not: two processes are at work, and others beside them.
@@ -211,11 +212,12 @@ impl Soak {
             self.environment.start_daemon().await?;
         }
         show.note("comparing");
+        let check = Check { environment: &self.environment, journalist: &self.journalist };
+        check.replies(deeds).await?;
         for deed in deeds {
             self.done.once.append(&mut deed.changes.once);
             self.done.at_most_once.append(&mut deed.changes.at_most_once);
         }
-        let check = Check { environment: &self.environment, journalist: &self.journalist };
         check.all(&self.done).await
     }
 }

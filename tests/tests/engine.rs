@@ -2,10 +2,14 @@
 //! server.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+
 use client_vm::clock::Clock;
 use client_vm::download::Desk;
 use client_vm::engine::{Engine, EngineHandle, EngineParts};
 use client_vm::files::Files;
+use client_vm::newsroom::Newsroom;
+use client_vm::openpgp::decrypt::{Decryptor, KeyFile};
 use client_vm::proxy::Proxy;
 use client_vm::settings::{ActSettings, SyncSettings};
 use client_vm::store::{Store, downloads};
@@ -48,6 +52,7 @@ impl Scene {
         let version = SoftwareVersion::try_new("0.0.0-test").unwrap();
         let proxy =
             Proxy::new(Qrexec { program: environment.caller().unwrap() }, PROXY_VM.parse().unwrap(), version.clone());
+        let decryptor: Arc<dyn Decryptor> = Arc::new(KeyFile::new(environment.key_file()));
         let parts = EngineParts {
             proxy,
             desk: Desk { store, files, files_without_etag: false },
@@ -55,6 +60,8 @@ impl Scene {
             software: version,
             sync: SyncSettings::default(),
             acts: ActSettings::default(),
+            newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
+            decryptor,
         };
         let (engine, handle) = Engine::new(parts).await.unwrap();
         let (stop, mut running) = (CancellationToken::new(), JoinSet::new());

@@ -28,6 +28,10 @@ enum Run {
     WithoutTerminal,
     /// It speaks of an act that is not there: it says so and ends with 6.
     AboutNoAct,
+    /// It answers a source who has no key: it says so, keeps what was said as the draft, and ends with 10.
+    WithoutKey,
+    /// It trusts a key of which the server has none: it says so and ends with 6.
+    AboutNoKey,
     /// Until its first line; then the test ends it.
     UntilItsFirstLine,
     /// Not here, for this reason.
@@ -41,6 +45,9 @@ fn how(example: &str) -> Run {
         Some("watch") => Run::UntilItsFirstLine,
         Some("delete") if !words.any(|word| word == "--yes") => Run::WithoutTerminal,
         Some("retry" | "cancel" | "dismiss" | "restore") if !words.any(|word| word == "--all") => Run::AboutNoAct,
+        Some("reply") if example.contains("--message") => Run::WithoutKey,
+        Some("reply") if !example.contains(" < ") => Run::WithoutTerminal,
+        Some("trust-key") => Run::AboutNoKey,
         Some("login") if !words.any(|word| word == "--credentials-stdin") => Run::WithoutTerminal,
         _other => Run::ToItsEnd,
     }
@@ -106,6 +113,7 @@ async fn every_example_in_the_help_does_what_it_says() {
     world.add_submission(RecordId::from(ITEM), &source, SubmissionKind::Message, 612, now).unwrap();
     let environment = Environment::with_daemon(options).await.unwrap();
     std::fs::write(environment.directory().join("credentials"), environment.credentials(&MARLOW)).unwrap();
+    std::fs::write(environment.directory().join("answer.txt"), "Thank you.\n").unwrap();
     let examples = examples(&environment).await;
     let (mut run, mut signed_in) = (0, false);
     for example in &examples {
@@ -132,6 +140,18 @@ async fn every_example_in_the_help_does_what_it_says() {
                 assert_eq!(output.status.code(), Some(6), "{example}: {output:?}");
                 let said = String::from_utf8(output.stderr).unwrap();
                 assert!(said.contains("splitdrop queue"), "{example}: {said}");
+            }
+            Run::WithoutKey => {
+                let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+                assert_eq!(output.status.code(), Some(10), "{example}: {output:?}");
+                let said = String::from_utf8(output.stderr).unwrap();
+                assert!(said.contains("kept as the draft"), "{example}: {said}");
+            }
+            Run::AboutNoKey => {
+                let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+                assert_eq!(output.status.code(), Some(6), "{example}: {output:?}");
+                let said = String::from_utf8(output.stderr).unwrap();
+                assert!(said.contains("no key"), "{example}: {said}");
             }
             Run::UntilItsFirstLine => {
                 let mut child = command.spawn().unwrap();

@@ -1,9 +1,10 @@
 //! What a journalist does, and what waits to be done at the server.
 
-use protocol::value::{Designation, ItemId, JournalistId, SourceId, Timestamp, Username};
+use protocol::value::{Designation, ItemId, JournalistId, ReplyId, SourceId, Timestamp, Username};
 use serde::{Deserialize, Serialize};
 
 use crate::message::Failure;
+use crate::reading::ReplyText;
 
 /// The most sources or items that one act names.
 pub const MAX_OBJECTS: usize = 2048;
@@ -40,6 +41,15 @@ pub enum Act {
         /// Which items.
         items: Vec<ItemId>,
     },
+    /// Answers a source. The journalist's draft to it is gone then.
+    Reply {
+        /// Whom.
+        source: SourceId,
+        /// The reply's id, chosen at random by whoever asks: an id that is known already is not taken twice.
+        reply: ReplyId,
+        /// What to say.
+        text: ReplyText,
+    },
 }
 
 /// An act's number. It grows with every act.
@@ -70,6 +80,8 @@ pub enum ActKind {
     DeleteSource,
     /// Deleting items.
     DeleteItem,
+    /// Answering a source.
+    Reply,
 }
 
 /// How far an act has come, for one source.

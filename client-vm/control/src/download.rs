@@ -4,6 +4,7 @@ use protocol::value::{Designation, ItemId, Size, SourceId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::message::Failure;
+use crate::reading::{Inner, Seal};
 
 /// The lanes that download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -24,8 +25,27 @@ pub enum Content {
         /// Why the last attempt did not bring it.
         reason: Option<String>,
     },
-    /// Its ciphertext, verified.
-    Downloaded,
+    /// Its ciphertext, verified; it waits to be decrypted, or is being decrypted.
+    Downloaded {
+        /// Why the last attempt did not decrypt it.
+        reason: Option<String>,
+    },
+    /// Its plaintext.
+    Decrypted {
+        /// The plaintext's length in bytes.
+        bytes: u64,
+        /// Whether it was an OpenPGP message itself.
+        inner: Inner,
+        /// Of a file: the name under which its source packed it, made clean.
+        name: Option<String>,
+    },
+    /// Its ciphertext, which could not be decrypted and is tried again only by `download`.
+    Sealed {
+        /// What kind of reason.
+        seal: Seal,
+        /// Why.
+        reason: String,
+    },
     /// It could not be had, and is tried again only by `download`.
     Failed {
         /// Why.
@@ -160,4 +180,6 @@ pub struct QueueStatus {
     pub messages: LaneCounts,
     /// Files to be fetched.
     pub files: LaneCounts,
+    /// Items to be decrypted.
+    pub decrypt: LaneCounts,
 }

@@ -11,6 +11,7 @@ pub mod client;
 pub mod download;
 pub mod greeting;
 pub mod message;
+pub mod reading;
 
 pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken};
 pub use download::{
@@ -21,4 +22,7 @@ pub use message::{
     CallTime, ConversationItem, Counts, Deletion, Event, Failure, FailureKind, FromDaemon, ItemKind, OverTime,
     ProxyStatus, QueueCounts, Reply, Request, Seen, Session, SessionEnd, SourceCounts, SourceRow, Status, SyncOutcome,
     SyncReport, SyncStart, ToDaemon, Totals,
+};
+pub use reading::{
+    Inner, ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReadStep, ReplyText, Seal,
 };

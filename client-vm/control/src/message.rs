@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::act::{Act, ActChange, ActId, Deal, QueueEntry, Taken};
 use crate::download::{Content, DownloadChange, DownloadEntry, PauseReason, QueueStatus, Wanted};
+use crate::reading::{ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReplyText};
 
 /// The most rows in one message, so that it fits a frame whatever the rows hold.
 pub const MAX_ROWS: usize = 128;
@@ -42,7 +43,10 @@ pub enum Request {
     Refresh,
     /// List the sources: [`Reply::Sources`], newest first.
     Sources,
-    /// Show one conversation: one [`Reply::Source`], then [`Reply::Conversation`] in the conversation's order.
+    /// Show one conversation: one [`Reply::Source`], then [`Reply::Conversation`] in the conversation's order, then one
+    /// [`Reply::Text`] for each message and reply that was decrypted and one [`Reply::Outgoing`] for each reply that the
+    /// server does not list, both in their order, then one [`Reply::Draft`] if there is one of whoever signed in last. It
+    /// marks nothing as seen.
     Show {
         /// A source's id, a unique prefix of one, or a designation.
         source: String,
@@ -83,6 +87,20 @@ pub enum Request {
     },
     /// List the downloads that wait, run or have failed: [`Reply::Downloads`], in the order in which they come.
     Downloads,
+    /// Keep what the journalist has begun to write to a source, or forget it: no item.
+    Draft {
+        /// To whom.
+        source: SourceId,
+        /// What; nothing is kept where there is none.
+        text: Option<ReplyText>,
+    },
+    /// Pin another key of a source, which must be the one that the server offers: no item.
+    TrustKey {
+        /// Whose.
+        source: SourceId,
+        /// The key's fingerprint, as somebody has compared it.
+        fingerprint: Fingerprint,
+    },
     /// Pause the queue, until `Resume`: no item. What runs stops.
     Pause,
     /// Let the queue go on, at once: no item.
@@ -127,6 +145,12 @@ pub enum Reply {
     Source(Box<SourceRow>),
     /// Some items of a conversation, at most [`MAX_ROWS`].
     Conversation(Vec<ConversationItem>),
+    /// What an item of a conversation says.
+    Text(ItemText),
+    /// A reply that the server does not list.
+    Outgoing(Box<OutgoingReply>),
+    /// What the journalist has begun to write.
+    Draft(ReplyText),
     /// An item, and whose conversation it is in.
     Found {
         /// The conversation's source.
@@ -180,6 +204,10 @@ pub enum FailureKind {
     ServerFault,
     /// The work was given up: logout, or the daemon ends.
     Cancelled,
+    /// The private key cannot be reached, or its use was denied.
+    KeyUnreachable,
+    /// What is there cannot be decrypted.
+    Sealed,
     /// The store failed.
     Store,
     /// The daemon has a fault.
@@ -209,6 +237,8 @@ pub struct Status {
     pub queue: QueueStatus,
     /// How the proxy is.
     pub proxy: ProxyStatus,
+    /// How decrypting and encrypting stand.
+    pub openpgp: OpenPgpStatus,
     /// What is held.
     pub totals: Totals,
 }
@@ -378,8 +408,8 @@ pub struct SourceRow {
     pub starred: bool,
     /// When the source last sent something.
     pub last_updated: Timestamp,
-    /// The fingerprint of its key, as the server claims it; none while there is no key.
-    pub key: Option<Fingerprint>,
+    /// Its key, and whether it can be answered.
+    pub key: KeyState,
     /// What is in its conversation. What is being deleted is not counted.
     pub counts: SourceCounts,
     /// Whether it is being deleted.
@@ -427,6 +457,14 @@ pub struct ConversationItem {
     pub content: Content,
 }
 
+impl ConversationItem {
+    /// Whether it is the reply of this id.
+    #[must_use]
+    pub fn is_reply(&self, reply: ReplyId) -> bool {
+        matches!(&self.kind, ItemKind::Reply { id, .. } if *id == reply)
+    }
+}
+
 /// Whether a journalist has seen an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Seen {
@@ -452,6 +490,8 @@ pub enum ItemKind {
         id: ReplyId,
         /// The author's login name, if the server lists the author.
         author: Option<Username>,
+        /// Whether the author is who is signed in, or who was last.
+        own: bool,
     },
 }
 
@@ -472,6 +512,15 @@ pub enum Event {
     SourcesChanged(Vec<SourceId>),
     /// A download has come a step further.
     Download(DownloadChange),
+    /// An item has come a step further to being read.
+    Read(ReadChange),
+    /// Replies to a source are held back: something is wrong with its key.
+    KeyHeld {
+        /// Whose.
+        source: SourceId,
+        /// What.
+        problem: KeyProblem,
+    },
     /// The queue is paused, for one more reason.
     Paused(PauseReason),
     /// The queue goes on.

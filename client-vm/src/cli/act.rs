@@ -13,9 +13,10 @@ use protocol::value::{ItemId, SourceId};
 
 use super::args::{Args, Delete};
 use super::consent::{Consent, check_count};
+use super::conversation::{self, Conversation};
 use super::exit::CliError;
 use super::terminal::Terminal;
-use super::{ask, conversation, json, print, text};
+use super::{ask, json, print, text};
 
 /// What somebody does about stars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub(super) async fn star(args: &Args, client: &mut Client, words: &[String], sta
 
 pub(super) async fn seen(args: &Args, client: &mut Client, source: &str, words: &[String]) -> Result<(), CliError> {
     let (source, items) = if words.is_empty() {
-        let (source, items) = conversation(client, source).await?;
+        let Conversation { source, items, .. } = conversation::load(client, source).await?;
         (source, items.into_iter().filter(is_unread).collect())
     } else {
         let source = one(find_sources(client, &[source.to_owned()]).await?)?;
@@ -95,7 +96,7 @@ async fn delete_sources(
 }
 
 async fn delete_conversation(args: &Args, client: &mut Client, source: &str, consent: Consent) -> Result<(), CliError> {
-    let (source, items) = conversation(client, source).await?;
+    let Conversation { source, items, .. } = conversation::load(client, source).await?;
     // What arrives while a person thinks is not among these.
     let items: Vec<_> = items.into_iter().filter(|item| item.deletion == Deletion::None).collect();
     if items.is_empty() {
@@ -124,7 +125,7 @@ async fn delete_items(args: &Args, client: &mut Client, words: &[String], consen
 }
 
 /// A question is worth nothing to somebody who is not signed in.
-async fn refuse_if_signed_out(client: &mut Client) -> Result<(), CliError> {
+pub(super) async fn refuse_if_signed_out(client: &mut Client) -> Result<(), CliError> {
     for reply in ask(client, Request::Status).await? {
         let Reply::Status(status) = reply else { continue };
         match status.session {
@@ -137,7 +138,7 @@ async fn refuse_if_signed_out(client: &mut Client) -> Result<(), CliError> {
 }
 
 /// The sources that words mean, each once, in the order of the words.
-async fn find_sources(client: &mut Client, words: &[String]) -> Result<Vec<SourceRow>, CliError> {
+pub(super) async fn find_sources(client: &mut Client, words: &[String]) -> Result<Vec<SourceRow>, CliError> {
     let mut found = Vec::new();
     for words in words.chunks(MAX_ROWS) {
         for reply in ask(client, Request::FindSources { words: words.to_vec() }).await? {
@@ -192,7 +193,7 @@ fn each_once<T, K: Ord>(objects: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
 }
 
 /// The only source that one word meant.
-fn one(sources: Vec<SourceRow>) -> Result<SourceRow, CliError> {
+pub(super) fn one(sources: Vec<SourceRow>) -> Result<SourceRow, CliError> {
     sources.into_iter().next().ok_or(CliError::Client(ClientError::Unexpected))
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use control::ActId;
+use protocol::value::{Fingerprint, ValueError};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -19,6 +20,8 @@ Exit codes:
   9    another daemon runs already
   10   what was asked contradicts what is there
   11   the server refused
+  12   the private key cannot be reached, or its use was denied
+  13   what is there cannot be decrypted
   130  interrupted
 
 Environment:
@@ -27,6 +30,7 @@ Environment:
   SPLITDROP_CONFIG  the configuration file
                     [default: $XDG_CONFIG_HOME/splitdrop/config.toml,
                     else ~/.config/splitdrop/config.toml]
+  VISUAL, EDITOR    the editor that `reply` opens, with arguments [default: nano, else vi]
   SPLITDROP_QREXEC  the program that makes qrexec calls [default: /usr/bin/qrexec-client-vm]
   SPLITDROP_LOG     the daemon's log level: error, warn, info, debug [default: info]";
 
@@ -97,16 +101,39 @@ pub(super) enum Command {
     /// List the sources, the one that wrote last first
     #[command(after_help = "Examples:\n  splitdrop sources\n  splitdrop sources --json")]
     Sources,
-    /// Show what is in a conversation
+    /// Show a conversation: what was said, and how far each part of it is
+    ///
+    /// It marks nothing as seen.
     #[command(after_help = "Examples:\n  splitdrop show 'candid marmot'\n  splitdrop show 3f2a --json")]
     Show {
         /// The source's designation, its id, or the beginning of its id
         source: String,
     },
-    /// Fetch files, or once more what could not be fetched
+    /// Answer a source
+    ///
+    /// The text is what --message says, else what comes on standard input, else what you write in your editor, which begins
+    /// with your draft. It is stored, and reaches the server as soon as that can be. What cannot be taken is kept as your
+    /// draft.
+    #[command(after_help = "Examples:\n  splitdrop reply 'candid marmot'\n  \
+        splitdrop reply 'candid marmot' --message 'Thank you.'\n  splitdrop reply 3f2a --draft < answer.txt")]
+    Reply(Reply),
+    /// Pin another key of a source, once somebody has compared its fingerprint
+    ///
+    /// It must be the key that the server offers, as `splitdrop show` says. Replies that were refused for the other one are
+    /// sent with `splitdrop retry`.
+    #[command(after_help = "Example:\n  \
+        splitdrop trust-key 'candid marmot' --fingerprint 0123456789abcdef0123456789abcdef01234567")]
+    TrustKey {
+        /// The source's designation, its id, or the beginning of its id
+        source: String,
+        /// The key's fingerprint; spaces and small letters may be in it
+        #[arg(long, value_name = "FPR", value_parser = fingerprint)]
+        fingerprint: Fingerprint,
+    },
+    /// Fetch and decrypt files, or once more what could not be fetched or decrypted
     ///
     /// Messages and replies are fetched by themselves, files when they are asked for. On a terminal this waits until all is
-    /// there; Ctrl-C ends the waiting, and the download goes on.
+    /// decrypted; Ctrl-C ends the waiting, and the download goes on.
     #[command(after_help = "Examples:\n  splitdrop download 9b04\n  splitdrop download 9b04 --wait --json\n  \
         splitdrop download --all --no-wait\n  splitdrop download --stop 9b04")]
     Download(Download),
@@ -228,12 +255,25 @@ pub(super) struct Download {
     /// Do not fetch these files after all; what there is of them stays, and is gone on with when they are asked for again
     #[arg(long, conflicts_with_all = ["wait", "no_wait"])]
     pub(super) stop: bool,
-    /// Wait until all is there or has failed, also without a terminal and with --json
+    /// Wait until all is decrypted or has failed, also without a terminal and with --json
     #[arg(long, conflicts_with = "no_wait")]
     pub(super) wait: bool,
     /// Do not wait
     #[arg(long)]
     pub(super) no_wait: bool,
+}
+
+/// What is answered, and whether it is sent.
+#[derive(Debug, clap::Args)]
+pub(super) struct Reply {
+    /// The source's designation, its id, or the beginning of its id
+    pub(super) source: String,
+    /// What to say, in 1 to 100,000 characters
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(super) message: Option<String>,
+    /// Keep it as your draft and send nothing; a blank text forgets the draft
+    #[arg(long)]
+    pub(super) draft: bool,
 }
 
 /// Whether somebody is asked.
@@ -259,6 +299,12 @@ fn act(word: &str) -> Result<ActId, std::num::ParseIntError> {
     word.parse().map(ActId)
 }
 
+/// A fingerprint as people write it.
+fn fingerprint(words: &str) -> Result<Fingerprint, ValueError> {
+    let digits: String = words.chars().filter(|character| !character.is_whitespace()).collect();
+    Fingerprint::try_new(digits.to_ascii_uppercase())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{Command as Program, CommandFactory as _};
@@ -278,6 +324,7 @@ mod tests {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             for line in help.lines().filter(|line| line.starts_with("  splitdrop")) {
                 let line = line.split(" < ").next().unwrap_or_default().replace("'candid marmot'", "candid");
+                let line = line.replace("'Thank you.'", "Thanks");
                 Args::try_parse_from(line.split_whitespace()).unwrap();
                 examples += 1;
             }
@@ -289,7 +336,7 @@ mod tests {
 
     #[test]
     fn every_example_in_the_help_parses() {
-        assert_eq!(parse_examples(&Args::command()), 46);
+        assert_eq!(parse_examples(&Args::command()), 50);
     }
 
     #[test]
@@ -318,6 +365,25 @@ mod tests {
     }
 
     #[test]
+    fn a_fingerprint_is_read_as_people_write_it() {
+        let digits = "0123 4567 89ab cdef 0123  4567 89AB CDEF 0123 4567";
+        assert_eq!(fingerprint(digits).unwrap().as_str(), "0123456789ABCDEF0123456789ABCDEF01234567");
+        for wrong in ["", "0123", &digits.replace('a', "g"), &format!("{digits} 0"), &format!("0x{digits}")] {
+            assert!(fingerprint(wrong).is_err(), "{wrong}");
+        }
+        // Nobody trusts what was not compared.
+        assert!(Args::try_parse_from(["splitdrop", "trust-key", "candid"]).is_err());
+    }
+
+    #[test]
+    fn a_reply_may_begin_like_an_option() {
+        let args = Args::try_parse_from(["splitdrop", "reply", "candid", "--message", "--no, never"]).unwrap();
+        assert!(
+            matches!(args.command, Command::Reply(Reply { message: Some(text), draft: false, .. }) if text == "--no, never")
+        );
+    }
+
+    #[test]
     fn nothing_is_deleted_that_is_not_named() {
         for line in ["delete", "delete source", "delete item --yes", "delete conversation", "star", "seen", "restore"] {
             let words = ["splitdrop"].into_iter().chain(line.split_whitespace());
@@ -335,8 +401,10 @@ mod tests {
             .take_while(|line| !line.is_empty())
             .map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
             .collect();
-        assert_eq!(listed, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 130]);
-        for exit in [Exit::Success, Exit::Conflict, Exit::Refused, Exit::Interrupted] {
+        assert_eq!(listed, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 130]);
+        for exit in
+            [Exit::Success, Exit::Conflict, Exit::Refused, Exit::KeyUnreachable, Exit::Sealed, Exit::Interrupted]
+        {
             assert!(listed.contains(&(exit as u8)));
         }
     }

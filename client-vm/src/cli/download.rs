@@ -1,4 +1,4 @@
-//! The command that has files fetched, and waits until they are there.
+//! The command that has files fetched, and waits until they are there and decrypted.
 //!
 //! Events say when to look; what an item is in the end is said by the daemon when it is asked. So an event of an attempt
 //! that came before, or one that was missed, deceives nobody.
@@ -120,8 +120,8 @@ async fn fetch_and_wait(args: &Args, client: &mut Client, which: &Which) -> Resu
     screen.finish();
     ended?;
     waiting.outcome()?;
-    let all = wanted.asked.saturating_add(wanted.already);
-    print(args, || json::wanted(&wanted), || text::all_are_there(all)).await
+    let there = waiting.there();
+    print(args, || json::fetched(&wanted, &there), || text::all_are_there(&there)).await
 }
 
 /// Waits until each item is there, has failed or is not to be fetched any more. Not cancel-safe: called off, it leaves the

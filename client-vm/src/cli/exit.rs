@@ -1,12 +1,13 @@
 //! Exit codes, and the errors that lead to them.
 
 use std::io;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 use control::FailureKind;
 use control::client::ClientError;
 use protocol::value::{ItemId, SourceId, ValueError};
 
+use super::reply::Kept;
 use crate::daemon::DaemonError;
 use crate::failure::chain;
 use crate::settings::SettingsError;
@@ -26,6 +27,8 @@ pub(super) enum Exit {
     AlreadyRunning = 9,
     Conflict = 10,
     Refused = 11,
+    KeyUnreachable = 12,
+    Sealed = 13,
     Interrupted = 130,
 }
 
@@ -55,7 +58,7 @@ pub(super) enum CliError {
     #[error("a login is under way already: wait for it, or run `splitdrop logout`")]
     SigningIn,
     #[error("{0}")]
-    Credentials(#[from] ValueError),
+    Value(#[from] ValueError),
     #[error("there is no terminal to ask on: use --credentials-stdin")]
     NoTerminal,
     #[error("nobody is signed in: run `splitdrop login` first")]
@@ -103,6 +106,38 @@ pub(super) enum CliError {
     },
     #[error("{stopped} of {of} are not fetched any more: the download was stopped, or they are deleted")]
     DownloadStopped { stopped: usize, of: usize },
+    #[error("{designation} is being deleted, and cannot be answered")]
+    SourceBeingDeleted { designation: String },
+    #[error("{designation} cannot be answered: {why}")]
+    Unanswerable { designation: String, why: String },
+    #[error("the reply is blank, and nothing was sent; where there is no terminal it is read from standard input")]
+    BlankReply,
+    #[error("with --batch no editor is opened: use --message, or give the text on standard input")]
+    BatchWithoutText,
+    #[error("there is no editor: set VISUAL or EDITOR, use --message, or give the text on standard input")]
+    NoEditor,
+    #[error("the editor could not be started: {0}")]
+    EditorNotStarted(#[source] io::Error),
+    #[error("the editor failed ({status}), and nothing was sent")]
+    EditorFailed { status: ExitStatus },
+    #[error("nothing was saved in the editor: nothing was sent, and a draft is as it was")]
+    NotSaved,
+    #[error("told to end while the editor was open: nothing was sent")]
+    ToldToEnd,
+    #[error("{error}; {kept}")]
+    NotTaken {
+        // Not a source: its words are part of these.
+        error: Box<CliError>,
+        kept: Kept,
+    },
+    #[error(
+        "{error}; whether the reply was taken is not known: `splitdrop show SOURCE` says it once a daemon runs; {kept}"
+    )]
+    Unconfirmed {
+        // Not a source: its words are part of these.
+        error: Box<CliError>,
+        kept: Kept,
+    },
     #[error("standard input has no three lines: user name, passphrase, code")]
     CredentialLines,
     #[error("there was no answer")]
@@ -144,6 +179,8 @@ impl CliError {
             Exit::AlreadyRunning => "already_running",
             Exit::Conflict => "conflict",
             Exit::Refused => "refused",
+            Exit::KeyUnreachable => "key_unreachable",
+            Exit::Sealed => "sealed",
             Exit::Interrupted => "interrupted",
         }
     }
@@ -151,13 +188,16 @@ impl CliError {
     pub(super) fn exit(&self) -> Exit {
         match self {
             Self::Settings(_)
-            | Self::Credentials(_)
+            | Self::Value(_)
             | Self::CredentialLines
             | Self::NoAnswer
             | Self::NotText
             | Self::NoTerminal
             | Self::BatchWithoutYes
             | Self::NoTerminalToConfirm
+            | Self::BlankReply
+            | Self::BatchWithoutText
+            | Self::NoEditor
             | Self::Count { .. } => Exit::Usage,
             Self::Daemon(DaemonError::AlreadyRunning(_) | DaemonError::SocketTaken(_)) => Exit::AlreadyRunning,
             Self::Client(ClientError::NoDaemon { .. } | ClientError::Silent { .. } | ClientError::Ended)
@@ -166,13 +206,22 @@ impl CliError {
             Self::AlreadySignedIn { .. } | Self::SigningIn => Exit::LoginRefused,
             Self::NotSignedIn | Self::StillSigningIn | Self::NobodyFetches => Exit::NotSignedIn,
             Self::OtherConversation { .. } => Exit::NotFound,
-            Self::BeingDeleted { .. } | Self::DownloadStopped { .. } => Exit::Conflict,
+            Self::BeingDeleted { .. }
+            | Self::DownloadStopped { .. }
+            | Self::SourceBeingDeleted { .. }
+            | Self::Unanswerable { .. } => Exit::Conflict,
             Self::NotDownloaded { kind, .. } => of_failed_download(*kind),
-            Self::PartlyTaken { error, .. } => error.exit(),
+            Self::PartlyTaken { error, .. } | Self::NotTaken { error, .. } | Self::Unconfirmed { error, .. } => {
+                error.exit()
+            }
+            Self::ToldToEnd => Exit::Interrupted,
             Self::Daemon(_)
             | Self::Client(_)
             | Self::NotStarted(_)
             | Self::AnsweredNo
+            | Self::EditorNotStarted(_)
+            | Self::EditorFailed { .. }
+            | Self::NotSaved
             | Self::ReaderGone
             | Self::Io(_) => Exit::Failure,
         }
@@ -196,6 +245,8 @@ fn of_failure(kind: FailureKind) -> Exit {
         FailureKind::Refused => Exit::Refused,
         FailureKind::PolicyRefused => Exit::PolicyRefused,
         FailureKind::Unreachable => Exit::Unreachable,
+        FailureKind::KeyUnreachable => Exit::KeyUnreachable,
+        FailureKind::Sealed => Exit::Sealed,
         FailureKind::ServerFault | FailureKind::Cancelled | FailureKind::Store | FailureKind::Internal => Exit::Failure,
     }
 }
@@ -210,5 +261,25 @@ mod tests {
         assert_eq!((error.exit(), error.name()), (Exit::NoDaemon, "no_daemon"));
         // It runs: to start another would not help.
         assert!(!error.to_string().contains("--start"), "{error}");
+    }
+
+    #[test]
+    fn each_kind_of_failure_about_keys_has_its_code() {
+        let exit = |kind| {
+            let error = CliError::from(ClientError::from(control::Failure { kind, message: String::new() }));
+            (error.exit(), error.name())
+        };
+        assert_eq!(exit(FailureKind::KeyUnreachable), (Exit::KeyUnreachable, "key_unreachable"));
+        assert_eq!(exit(FailureKind::Sealed), (Exit::Sealed, "sealed"));
+    }
+
+    #[test]
+    fn what_was_kept_does_not_change_the_code() {
+        let error = || Box::new(CliError::DaemonEnded);
+        let not_taken = CliError::NotTaken { error: error(), kept: Kept::Draft };
+        let unconfirmed = CliError::Unconfirmed { error: error(), kept: Kept::File("/run/reply.txt".into()) };
+        assert_eq!((not_taken.exit(), unconfirmed.exit()), (Exit::NoDaemon, Exit::NoDaemon));
+        assert!(not_taken.to_string().contains("as the draft") && unconfirmed.to_string().contains("/run/reply.txt"));
+        assert_eq!(CliError::ToldToEnd.exit(), Exit::Interrupted);
     }
 }

@@ -1,20 +1,24 @@
 //! What `--json` prints: one object with `format` 1. Times are RFC 3339 in UTC.
 
 mod act;
+mod conversation;
 mod download;
+mod reading;
 
 use control::{
-    ConversationItem, Deletion, DownloadEntry, Event, Failure, ItemKind, OverTime, PauseReason, ProxyStatus,
-    QueueEntry, Seen, Session, SessionEnd, SourceRow, Status, SyncOutcome, SyncReport, SyncStart,
+    DownloadEntry, Event, Failure, OverTime, ProxyStatus, QueueEntry, QueueStatus, Session, SessionEnd, SourceRow,
+    Status, SyncOutcome, SyncReport, SyncStart,
 };
 use protocol::value::Timestamp;
-use protocol::{ApiLevel, ServerContact, SubmissionKind};
+use protocol::{ApiLevel, ServerContact};
 use serde_json::{Value, json};
 
 pub(super) use act::{acted, dealt};
-pub(super) use download::{paused, stopped, wanted};
+pub(super) use conversation::{conversation, draft, trusted};
+pub(super) use download::{fetched, paused, stopped, wanted};
 
 use super::exit::CliError;
+use crate::characters::is_harmless;
 
 /// The version of these objects. It changes when a field goes or changes its meaning.
 const FORMAT: u32 = 1;
@@ -24,7 +28,22 @@ fn object(mut fields: Value) -> String {
     if let Some(fields) = fields.as_object_mut() {
         fields.insert("format".to_owned(), FORMAT.into());
     }
-    fields.to_string()
+    escaped(&fields.to_string())
+}
+
+/// JSON that says the same and moves no cursor: what would stands in strings only, and is written by its number there.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        if is_harmless(character) {
+            text.push(character);
+        } else {
+            let units =
+                character.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+            text.push_str(&units);
+        }
+    }
+    text
 }
 
 pub(super) fn error(error: &CliError) -> String {
@@ -36,11 +55,7 @@ pub(super) fn done() -> String {
 }
 
 pub(super) fn sources(sources: &[SourceRow]) -> String {
-    object(json!({ "sources": sources.iter().map(source).collect::<Vec<_>>() }))
-}
-
-pub(super) fn conversation(row: &SourceRow, items: &[ConversationItem]) -> String {
-    object(json!({ "source": source(row), "items": items.iter().map(item).collect::<Vec<_>>() }))
+    object(json!({ "sources": sources.iter().map(conversation::source).collect::<Vec<_>>() }))
 }
 
 pub(super) fn signed_in(session: &Session) -> String {
@@ -72,16 +87,18 @@ pub(super) fn status(status: &Status) -> String {
         },
         "queue": act::counts(status.totals.queue),
         "lanes": download::lanes(&status.queue),
+        "openpgp": reading::status(&status.openpgp),
         "paused": download::pauses(&status.queue.paused),
     }))
 }
 
 /// Why nothing goes on, and what waits, is under way, or was refused or has failed.
-pub(super) fn queue(reasons: &[PauseReason], acts: &[QueueEntry], downloads: &[DownloadEntry]) -> String {
+pub(super) fn queue(queue: &QueueStatus, acts: &[QueueEntry], downloads: &[DownloadEntry]) -> String {
     object(json!({
-        "paused": download::pauses(reasons),
+        "paused": download::pauses(&queue.paused),
         "queue": acts.iter().map(act::entry).collect::<Vec<_>>(),
         "downloads": downloads.iter().map(download::entry).collect::<Vec<_>>(),
+        "decrypt": download::lane(queue.decrypt),
     }))
 }
 
@@ -97,6 +114,8 @@ pub(super) fn event(event: &Event) -> String {
             json!({ "event": "sources_changed", "sources": ids })
         }
         Event::Download(change) => download::change(change),
+        Event::Read(change) => reading::change(change),
+        Event::KeyHeld { source, problem } => reading::key_held(*source, *problem),
         Event::Paused(reason) => download::paused_event(reason),
         Event::Resumed => json!({ "event": "queue_resumed" }),
         Event::SyncStale { last_success } => {
@@ -111,49 +130,6 @@ pub(super) fn event(event: &Event) -> String {
 pub(super) fn time(at: Timestamp) -> String {
     // Every `Timestamp` is one of jiff's.
     jiff::Timestamp::from_microsecond(at.as_i64()).map(|at| at.to_string()).unwrap_or_default()
-}
-
-fn source(row: &SourceRow) -> Value {
-    json!({
-        "uuid": row.id.as_str(),
-        "designation": row.designation.as_str(),
-        "starred": row.starred,
-        "last_updated": time(row.last_updated),
-        "key": row.key.as_ref().map(|key| key.as_str()),
-        "counts": {
-            "messages": row.counts.messages,
-            "files": row.counts.files,
-            "replies": row.counts.replies,
-            "unread": row.counts.unread,
-        },
-        "being_deleted": being_deleted(row.deletion),
-    })
-}
-
-fn item(item: &ConversationItem) -> Value {
-    let (id, kind, author) = match &item.kind {
-        ItemKind::Submission { id, kind: SubmissionKind::Message } => (id.as_str(), "message", None),
-        ItemKind::Submission { id, kind: SubmissionKind::File } => (id.as_str(), "file", None),
-        ItemKind::Reply { id, author } => (id.as_str(), "reply", author.as_ref()),
-    };
-    json!({
-        "uuid": id,
-        "kind": kind,
-        "order": item.order.get(),
-        "filename": item.filename.as_ref().map(|name| name.as_str()),
-        "size": item.size.get(),
-        "author": author.map(|name| name.as_str()),
-        "unread": item.seen == Seen::Unread,
-        "being_deleted": being_deleted(item.deletion),
-        "content": download::content(&item.content),
-    })
-}
-
-fn being_deleted(deletion: Deletion) -> bool {
-    match deletion {
-        Deletion::None => false,
-        Deletion::Pending => true,
-    }
 }
 
 fn session(session: &Session) -> Value {
@@ -242,9 +218,9 @@ fn over_time(fault: OverTime) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use control::{Content, LaneCounts, PauseReason, QueueStatus};
+    use control::{LaneCounts, PauseReason, QueueStatus};
 
-    use super::super::samples::{self, at, file, source};
+    use super::super::samples::{self, at};
     use super::*;
 
     #[test]
@@ -271,14 +247,26 @@ mod tests {
         assert_eq!(parsed.get("paused"), Some(&json!([{ "reason": "user" }])));
         let none = json!({ "waiting": 0, "running": 0, "failed": 0 });
         let files = json!({ "waiting": 3, "running": 2, "failed": 1 });
-        assert_eq!(parsed.get("lanes"), Some(&json!({ "acts": none, "messages": none, "files": files })));
+        assert_eq!(
+            parsed.get("lanes"),
+            Some(&json!({ "acts": none, "messages": none, "files": files, "decrypt": none }))
+        );
+        let openpgp = json!({
+            "backend": "split-gpg",
+            "problem": null,
+            "newsroom_key": { "fingerprint": "A".repeat(40), "problem": null },
+            "held_keys": 0,
+        });
+        assert_eq!(parsed.get("openpgp"), Some(&openpgp));
     }
 
     #[test]
-    fn an_item_says_what_is_held_of_it() {
-        let here = ConversationItem { content: Content::Downloaded, ..file(1) };
-        let parsed: Value = serde_json::from_str(&conversation(&source(1, "candid marmot"), &[here])).unwrap();
-        let expected = json!({ "state": "downloaded", "reason": null });
-        assert_eq!(parsed.pointer("/items/0/content"), Some(&expected));
+    fn what_would_move_a_cursor_is_written_by_its_number() {
+        let hostile = "a\u{1b}[2J\u{9b}2J\u{202e}\u{200b}\u{e0041}\n\u{0} ß 海鸥 \"\\u";
+        let printed = object(json!({ "text": hostile }));
+        assert!(printed.chars().all(is_harmless), "{printed}");
+        assert!(printed.contains("\\u009b2J\\u202e\\u200b\\udb40\\udc41") && printed.contains("ß 海鸥"), "{printed}");
+        let parsed: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(parsed.get("text"), Some(&json!(hostile)));
     }
 }

@@ -1,7 +1,7 @@
 //! The commands about what waits: to list it, to deal with it, to pause it.
 
 use control::client::{Client, ClientError};
-use control::{ActId, ActState, Deal, FailureKind, PauseReason, QueueEntry, Reply, Request};
+use control::{ActId, ActState, Deal, FailureKind, QueueEntry, QueueStatus, Reply, Request};
 
 use super::args::{Acts, Args};
 use super::download::gathered;
@@ -14,8 +14,8 @@ const LOOKS: usize = 5;
 pub(super) async fn list(args: &Args, client: &mut Client) -> Result<(), CliError> {
     let acts = load(client).await?;
     let downloads = gathered(ask(client, Request::Downloads).await?);
-    let reasons = reasons(client).await?;
-    print(args, || json::queue(&reasons, &acts, &downloads), || text::queue(&reasons, &acts, &downloads)).await
+    let queue = status(client).await?;
+    print(args, || json::queue(&queue, &acts, &downloads), || text::queue(&queue, &acts, &downloads)).await
 }
 
 pub(super) async fn pause(args: &Args, client: &mut Client) -> Result<(), CliError> {
@@ -26,18 +26,17 @@ pub(super) async fn pause(args: &Args, client: &mut Client) -> Result<(), CliErr
 /// Lets the queue go on, and says what else holds it up.
 pub(super) async fn resume(args: &Args, client: &mut Client) -> Result<(), CliError> {
     ask(client, Request::Resume).await?;
-    let reasons = reasons(client).await?;
+    let reasons = status(client).await?.paused;
     print(args, || json::paused(&reasons), || text::resumed(&reasons)).await
 }
 
-/// Why nothing is sent or fetched at present.
-async fn reasons(client: &mut Client) -> Result<Vec<PauseReason>, CliError> {
-    let mut reasons = Vec::new();
+async fn status(client: &mut Client) -> Result<QueueStatus, CliError> {
+    let mut queue = QueueStatus::default();
     for reply in ask(client, Request::Status).await? {
         let Reply::Status(status) = reply else { continue };
-        reasons.extend(status.queue.paused);
+        queue = status.queue;
     }
-    Ok(reasons)
+    Ok(queue)
 }
 
 /// Deals with the acts that were named, or with all that are in a state for it.

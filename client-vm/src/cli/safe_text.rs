@@ -2,6 +2,8 @@
 
 use unicode_width::UnicodeWidthChar as _;
 
+use crate::characters::is_harmless;
+
 /// How many marks may stand upon one character; the names of no language need more. Any number of them would paint over
 /// the lines above and below.
 const MAX_MARKS: usize = 4;
@@ -16,7 +18,12 @@ pub fn sanitized(text: &str) -> String {
     pieces(text).map(|piece| piece.text).collect()
 }
 
-/// The same, in at most so many columns: what is longer ends in an ellipsis. No character is parted from its marks, and
+/// The lines of a text, each made harmless: a line feed ends one, with or without a carriage return before it. Tabs stay.
+pub(super) fn sanitized_lines(text: &str) -> impl Iterator<Item = String> {
+    text.lines().map(|line| line.split('\t').map(sanitized).collect::<Vec<_>>().join("\t"))
+}
+
+/// The same as [`sanitized`], in at most so many columns: what is longer ends in an ellipsis. No character is parted from its marks, and
 /// no escape is cut in two.
 pub(super) fn sanitized_within(text: &str, columns: usize) -> String {
     let mut safe = String::new();
@@ -60,15 +67,6 @@ fn pieces(text: &str) -> impl Iterator<Item = Piece> {
         }
         Piece { text: character.to_string(), width: width.unwrap_or_default() }
     })
-}
-
-fn is_harmless(character: char) -> bool {
-    let invisible = matches!(character,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e0fff}');
-    !character.is_control() && !invisible
 }
 
 #[cfg(test)]
@@ -126,5 +124,12 @@ mod tests {
                 assert!(shown.width() <= columns, "{columns}: {shown}");
             }
         }
+    }
+
+    #[test]
+    fn a_text_keeps_its_lines_and_tabs_and_nothing_else_that_moves_a_cursor() {
+        let lines: Vec<_> = sanitized_lines("one\r\n\n\ttwo\rthree\u{2028}\u{b}\u{85}\n\u{301}x\t\u{301}\n").collect();
+        assert_eq!(lines, ["one", "", "\ttwo\\u{d}three\\u{2028}\\u{b}\\u{85}", "\\u{301}x\t\\u{301}"]);
+        assert_eq!(sanitized_lines("").count(), 0);
     }
 }

@@ -1,11 +1,14 @@
 //! What the tests of the command line show and act on.
 
 use control::{
-    ActId, ActKind, ActState, Content, ConversationItem, Deletion, DownloadEntry, DownloadLane, DownloadState,
-    ItemKind, ProxyStatus, QueueEntry, QueueStatus, Seen, Session, SourceCounts, SourceRow, Status, Taken, Totals,
+    ActId, ActKind, ActState, Content, ConversationItem, Deletion, DownloadEntry, DownloadLane, DownloadState, Inner,
+    ItemKind, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ProxyStatus, QueueEntry, QueueStatus, ReplyText,
+    Seen, Session, SourceCounts, SourceRow, Status, Taken, Totals,
 };
 use protocol::SubmissionKind;
-use protocol::value::{Designation, Filename, ItemId, OrderNumber, Size, SoftwareVersion, SourceId, Timestamp};
+use protocol::value::{
+    Designation, Filename, Fingerprint, ItemId, OrderNumber, Size, SoftwareVersion, SourceId, Timestamp, Username,
+};
 
 pub(super) fn source_id(number: u32) -> SourceId {
     format!("3f2a6f8e-0000-4000-8000-{number:012}").parse().unwrap()
@@ -17,7 +20,7 @@ pub(super) fn source(number: u32, designation: &str) -> SourceRow {
         designation: Designation::try_new(designation).unwrap(),
         starred: false,
         last_updated: Timestamp::try_new(0).unwrap(),
-        key: None,
+        key: KeyState::None,
         counts: SourceCounts::default(),
         deletion: Deletion::None,
     }
@@ -45,6 +48,59 @@ pub(super) fn file(number: u32) -> ConversationItem {
         seen: Seen::Unread,
         deletion: Deletion::None,
         content: Content::Absent,
+    }
+}
+
+/// A fingerprint of one digit.
+pub(super) fn fingerprint(digit: char) -> Fingerprint {
+    Fingerprint::try_new(digit.to_string().repeat(40)).unwrap()
+}
+
+/// A key that the server has exchanged.
+pub(super) fn held_key() -> KeyState {
+    KeyState::Held {
+        problem: KeyProblem::Changed,
+        pinned: Some(fingerprint('A')),
+        offered: fingerprint('B'),
+        detail: "compare".to_owned(),
+    }
+}
+
+/// What can be read.
+pub(super) fn decrypted(name: Option<&str>) -> Content {
+    Content::Decrypted { bytes: 1_200, inner: Inner::None, name: name.map(str::to_owned) }
+}
+
+/// A message that can be read.
+pub(super) fn message(number: u32) -> ConversationItem {
+    let ItemKind::Submission { id, .. } = file(number).kind else { panic!("a file is a submission") };
+    let kind = ItemKind::Submission { id, kind: SubmissionKind::Message };
+    ConversationItem { kind, seen: Seen::Seen, content: decrypted(None), ..file(number) }
+}
+
+/// A reply that the server lists; those of marlow are one's own.
+pub(super) fn reply(number: u32, author: Option<&str>) -> ConversationItem {
+    let kind = ItemKind::Reply {
+        id: format!("4e110000-0000-4000-8000-{number:012}").parse().unwrap(),
+        author: author.map(|name| Username::try_new(name).unwrap()),
+        own: author == Some("marlow"),
+    };
+    ConversationItem { kind, ..message(number) }
+}
+
+/// A reply of one's own that the server does not list.
+pub(super) fn outgoing(act: u64, state: Option<ActState>) -> OutgoingReply {
+    OutgoingReply {
+        reply: format!("4e110000-0000-4000-8000-{act:012}").parse().unwrap(),
+        act: ActId(act),
+        source: source_id(1),
+        journalist: "7d1c0000-0000-4000-8000-000000000001".parse().unwrap(),
+        username: None,
+        own: true,
+        written: at(0),
+        state,
+        reason: None,
+        text: ReplyText::try_new("Thank you.").unwrap(),
     }
 }
 
@@ -96,6 +152,12 @@ pub(super) fn status() -> Status {
         stale: false,
         queue: QueueStatus::default(),
         proxy: ProxyStatus::NotConnected,
+        openpgp: OpenPgpStatus {
+            backend: "split-gpg".to_owned(),
+            problem: None,
+            newsroom_key: Ok(fingerprint('A')),
+            held_keys: 0,
+        },
         totals: Totals::default(),
     }
 }

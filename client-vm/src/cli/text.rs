@@ -3,12 +3,17 @@
 
 mod act;
 mod amount;
+mod conversation;
 mod download;
+mod key;
 mod queue;
+mod reading;
+mod reply;
 mod status;
 
 use control::{
-    ConversationItem, Deletion, Event, ItemKind, Seen, Session, SessionEnd, SourceRow, Status, SyncOutcome, SyncReport,
+    ConversationItem, Deletion, Event, ItemKind, KeyState, Session, SessionEnd, SourceRow, Status, SyncOutcome,
+    SyncReport,
 };
 use protocol::SubmissionKind;
 use protocol::value::Timestamp;
@@ -18,8 +23,11 @@ pub(super) use act::{
     acted_on_items, acted_on_sources, ask_about_conversation, ask_about_items, ask_about_sources, nothing_to_delete,
     nothing_unread,
 };
-pub(super) use download::{Progress, all_are_there, paused, postponed_download, progress, stopped, wanted};
+pub(super) use conversation::conversation;
+pub(super) use download::{Progress, all_are_there, decrypting, paused, postponed_download, progress, stopped, wanted};
+pub(super) use key::trusted;
 pub(super) use queue::{dealt, paused_by_user, queue, resumed};
+pub(super) use reply::{draft, replied};
 pub(super) use status::status;
 
 use super::json::time;
@@ -63,53 +71,14 @@ pub(super) fn sources(sources: &[SourceRow]) -> String {
             row.counts.files.to_string(),
             row.counts.replies.to_string(),
             short_id(row.id.as_str()),
-            mark(row.deletion).to_owned(),
+            match (row.deletion, &row.key) {
+                (Deletion::None, KeyState::Held { .. }) => "key held back",
+                (deletion, _) => mark(deletion),
+            }
+            .to_owned(),
         ]);
     }
     table(&rows)
-}
-
-pub(super) fn conversation(source: &SourceRow, items: &[ConversationItem]) -> String {
-    let mut text = format!(
-        "{}{}{}\nid   {}\nkey  {}\n\n",
-        sanitized(source.designation.as_str()),
-        if source.starred { " *" } else { "" },
-        match source.deletion {
-            Deletion::None => "",
-            Deletion::Pending => " (being deleted)",
-        },
-        source.id,
-        source.key.as_ref().map_or("none yet", |key| key.as_str()),
-    );
-    if items.is_empty() {
-        text.push_str("Nothing in this conversation.\n");
-        return text;
-    }
-    let mut rows = vec![["", "NUMBER", "KIND", "BYTES", "CONTENT", "FROM", "ID", "NAME"].map(str::to_owned)];
-    for item in items {
-        let from = match &item.kind {
-            ItemKind::Submission { .. } => "source".to_owned(),
-            ItemKind::Reply { author: None, .. } => "unknown".to_owned(),
-            ItemKind::Reply { author: Some(name), .. } => sanitized_within(name.as_str(), NAME_COLUMNS),
-        };
-        rows.push([
-            match (item.deletion, item.seen) {
-                (Deletion::Pending, Seen::Seen | Seen::Unread) => mark(item.deletion),
-                (Deletion::None, Seen::Seen) => "",
-                (Deletion::None, Seen::Unread) => "new",
-            }
-            .to_owned(),
-            item.order.get().to_string(),
-            kind_word(&item.kind).to_owned(),
-            item.size.get().to_string(),
-            download::content(&item.content),
-            from,
-            item_short_id(item),
-            item.filename.as_ref().map(|name| sanitized(name.as_str())).unwrap_or_default(),
-        ]);
-    }
-    text.push_str(&table(&rows));
-    text
 }
 
 pub(super) fn event(event: &Event) -> String {
@@ -127,6 +96,8 @@ pub(super) fn event(event: &Event) -> String {
         Event::SyncEnded(report) => format!("{}  {}.\n", short_time(report.ended), outcome(report)),
         Event::SourcesChanged(ids) => format!("{} sources have changed.\n", ids.len()),
         Event::Download(change) => download::change(change),
+        Event::Read(change) => reading::change(change),
+        Event::KeyHeld { source, problem } => reading::key_held(*source, *problem),
         Event::Paused(reason) => format!("The queue waits: {}.\n", download::reason(reason)),
         Event::Resumed => "The queue goes on.\n".to_owned(),
         Event::SyncStale { last_success: Some(at) } => {
@@ -230,7 +201,7 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{file, source};
+    use super::super::samples::{held_key, source};
     use super::*;
 
     #[test]
@@ -245,29 +216,25 @@ mod tests {
         let list = sources(&[source(1, &long), source(2, "candid marmot")]);
         assert!(list.lines().all(|line| line.width() < 120), "{list}");
         assert!(list.contains(&format!("{}…", "x".repeat(39))), "{list}");
-        // Who shows it sees all of it.
-        assert!(conversation(&source(1, &long), &[]).contains(&long));
     }
 
     #[test]
     fn what_is_being_deleted_is_marked() {
         let mut gone = source(1, "candid marmot");
         gone.deletion = Deletion::Pending;
-        let list = sources(&[gone.clone(), source(2, "fluent barn")]);
+        let list = sources(&[gone, source(2, "fluent barn")]);
         let marked: Vec<_> = list.lines().filter(|line| line.ends_with("3f2a6f8e  being deleted")).collect();
         assert!(marked.len() == 1 && list.lines().nth(1) == marked.first().copied(), "{list}");
-        let mut item = file(1);
-        item.deletion = Deletion::Pending;
-        let shown = conversation(&gone, &[item, file(2)]);
-        assert!(shown.starts_with("candid marmot (being deleted)\n"), "{shown}");
-        assert!(
-            shown.contains("being deleted       1  file    612  not here  source  9b040001  1-leak.gz.gpg\n"),
-            "{shown}"
-        );
-        assert!(
-            shown.contains("new                 2  file    612  not here  source  9b040002  2-leak.gz.gpg\n"),
-            "{shown}"
-        );
+    }
+
+    #[test]
+    fn whoever_cannot_be_answered_for_their_key_is_marked() {
+        let held = SourceRow { key: held_key(), ..source(1, "candid marmot") };
+        let list = sources(&[held.clone(), source(2, "fluent barn")]);
+        assert!(list.lines().nth(1).unwrap().ends_with("3f2a6f8e  key held back"), "{list}");
+        assert!(list.lines().nth(2).unwrap().ends_with("3f2a6f8e"), "{list}");
+        let gone = sources(&[SourceRow { deletion: Deletion::Pending, ..held }]);
+        assert!(gone.contains("being deleted") && !gone.contains("key held back"), "{gone}");
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use control::message::MAX_ROWS;
-use control::{ConversationItem, Event, Failure, FailureKind, FromDaemon, Reply, Request, SourceRow, ToDaemon};
+use control::{
+    ConversationItem, Event, Failure, FailureKind, FromDaemon, ItemText, OutgoingReply, Reply, Request, SourceRow,
+    ToDaemon,
+};
 use protocol::frame::{encode_frame, frame_bytes};
 use protocol::value::SourceId;
 use qubes_rpc::channel::{ChannelError, Closed, FrameReader, FrameSender, frame_queue, write_frames};
@@ -14,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::EngineHandle;
 use crate::failure::{self, failure};
-use crate::store::{SourceMatch, Store, view};
+use crate::store::{SourceMatch, Store, drafts, view};
 
 /// How long a front end may take for its greeting.
 const GREETING_DEADLINE: Duration = Duration::from_secs(5);
@@ -164,6 +167,8 @@ impl FrontEnd {
                 let wanted = self.engine.stop_download(items).await?;
                 self.item(id, Reply::Wanted(wanted)).await
             }
+            Request::Draft { source, text } => self.engine.draft(source, text).await,
+            Request::TrustKey { source, fingerprint } => self.engine.trust_key(source, fingerprint).await,
             Request::Downloads => {
                 for some in self.engine.downloads().await?.chunks(MAX_ROWS) {
                     self.item(id, Reply::Downloads(some.to_vec())).await?;
@@ -176,20 +181,39 @@ impl FrontEnd {
     }
 
     async fn show(&self, id: u32, source: String) -> Result<(), Failure> {
+        let stored = |error| failure::of_store(&error);
+        let find = move |transaction: &rusqlite::Transaction<'_>| view::find_source(transaction, &source);
+        let row = one_source(self.store.read(find).await.map_err(stored)?)?;
+        let source = row.id;
+        // Before the conversation: a reply that is listed meanwhile is shown there.
+        let outgoing = self.engine.outgoing(source).await?;
         let read = move |transaction: &rusqlite::Transaction<'_>| {
-            let found = view::find_source(transaction, &source)?;
-            let items = match &found {
-                SourceMatch::One(row) => view::conversation(transaction, row.id)?,
-                SourceMatch::None | SourceMatch::Many(_) => Vec::new(),
-            };
-            Ok((found, items))
+            Ok((
+                view::conversation(transaction, source)?,
+                view::readable(transaction, source)?,
+                drafts::load(transaction, source)?,
+            ))
         };
-        let (found, items) = self.store.read(read).await.map_err(|error| failure::of_store(&error))?;
-        self.item(id, Reply::Source(one_source(found)?)).await?;
+        let (items, readable, draft) = self.store.read(read).await.map_err(stored)?;
+        self.item(id, Reply::Source(row)).await?;
         for some in items.chunks(MAX_ROWS) {
             self.item(id, Reply::Conversation(some.to_vec())).await?;
         }
-        Ok(())
+        // One by one: together they may be large.
+        for item in readable {
+            let text = self.store.read(move |transaction| view::text_of(transaction, source, item)).await;
+            if let Some(text) = text.map_err(stored)? {
+                self.item(id, Reply::Text(ItemText { item: item.id(), text })).await?;
+            }
+        }
+        let listed = |reply: &OutgoingReply| items.iter().any(|item| item.is_reply(reply.reply));
+        for reply in outgoing.into_iter().filter(|reply| !listed(reply)) {
+            self.item(id, Reply::Outgoing(Box::new(reply))).await?;
+        }
+        match draft {
+            Some(draft) => self.item(id, Reply::Draft(draft)).await,
+            None => Ok(()),
+        }
     }
 
     async fn find_sources(&self, id: u32, words: Vec<String>) -> Result<(), Failure> {

@@ -6,6 +6,7 @@
 //! **Invariant:** at most [`MAX_CALLS`] qrexec calls for acts are open, and of those that delete at most one is opening,
 //! since dom0 may be asking about it.
 
+mod attempt;
 mod calls;
 
 use std::collections::{HashMap, HashSet};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{
-    Act, ActChange, ActId, ActKind, ActStep, Deal, Event, Failure, FailureKind, QueueEntry, SessionEnd, Taken,
+    Act, ActChange, ActId, ActKind, ActStep, Deal, Event, FailureKind, OutgoingReply, QueueEntry, SessionEnd, Taken,
 };
 use protocol::Scope;
 use protocol::value::SourceId;
@@ -22,18 +23,17 @@ use tokio::task::{AbortHandle, Id};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::attempt::Attempt;
 use self::calls::{CallKey, CallNumber, Calls, UsedUp};
 use super::handle::Answer;
 use super::session::SessionState;
 use super::{Ended, Engine};
-use crate::acts::{Performed, Way, perform};
+use crate::acts::{Performed, Way};
 use crate::failure::{self, failure};
 use crate::proxy::{Patience, ProxyError};
 use crate::settings::ActSettings;
 use crate::store::StoreError;
-use crate::store::outbox::{
-    self, Batch, DealError, EnqueueError, Outcome, Row, Settled, SnapshotEffects, Unsent, Waits,
-};
+use crate::store::outbox::{self, Batch, Outcome, Row, Settled, SnapshotEffects, Unsent, Waits};
 
 /// How many qrexec calls may be open for acts.
 pub(super) const MAX_CALLS: usize = 2;
@@ -56,6 +56,8 @@ pub(super) struct Acting {
     opening: HashMap<Id, (CallKey, AbortHandle)>,
     /// The store has failed: it is left alone until then.
     rest: Option<Instant>,
+    /// What became of an attempt could not be stored: rows may be taken for being sent that are not.
+    to_land: bool,
     /// When something is due, or a call has been idle for long enough.
     pub(super) wake: Option<Instant>,
 }
@@ -81,6 +83,7 @@ impl Acting {
             running: HashMap::new(),
             opening: HashMap::new(),
             rest: None,
+            to_land: false,
             wake: None,
         }
     }
@@ -96,6 +99,11 @@ impl Acting {
         self.settings.waits
     }
 
+    /// The number of the last snapshot that was asked for.
+    pub(super) fn last_snapshot(&self) -> u64 {
+        self.snapshot
+    }
+
     /// How many rows are being sent.
     pub(super) fn running(&self) -> usize {
         self.running.values().map(|running| running.rows.len()).sum()
@@ -109,7 +117,7 @@ impl Acting {
 
 impl Engine {
     /// Takes an act: it is stored, and shows, when the answer is given.
-    pub(super) async fn act(&mut self, act: Act, answer: Answer<Taken>) {
+    pub(super) async fn take_act(&mut self, act: Act, answer: Answer<Taken>) {
         let Some(journalist) = self.session.journalist() else {
             answer.give(Err(failure::not_signed_in()));
             return;
@@ -120,7 +128,7 @@ impl Engine {
         let enqueued = match taken {
             Ok(enqueued) => enqueued,
             Err(error) => {
-                answer.give(Err(of_enqueue(&error)));
+                answer.give(Err(failure::of_enqueue(&error)));
                 return;
             }
         };
@@ -149,25 +157,51 @@ impl Engine {
         let changes = match dealt {
             Ok(changes) => changes,
             Err(error) => {
-                answer.give(Err(of_deal(&error)));
+                answer.give(Err(failure::of_deal(&error)));
                 return;
             }
         };
         self.sources_changed(changes.iter().map(|change| change.source));
+        let replies = changes.iter().any(|change| change.kind == ActKind::Reply);
         for change in changes {
             self.tell(change);
         }
         answer.give(Ok(()));
         match deal {
-            Deal::Retry => self.lift_network_pause(),
+            Deal::Retry => {
+                self.lift_network_pause();
+                if replies {
+                    // One that may have been stored goes on after a snapshot only.
+                    self.ask_sync(None);
+                }
+            }
             Deal::Restore => self.ask_sync(None),
             Deal::Cancel | Deal::Dismiss => {}
         }
         self.work().await;
     }
 
+    /// The replies to a source that the server does not list.
+    pub(super) fn outgoing(&mut self, source: SourceId, answer: Answer<Vec<OutgoingReply>>) {
+        let (store, now, lane) = (self.store.clone(), self.clock.now(), self.lane());
+        self.tasks.spawn(async move {
+            let read = store.read(move |transaction| outbox::outgoing(transaction, source, now, &lane)).await;
+            answer.give(read.map_err(|error| failure::of_store(&error)));
+            Ended::Done
+        });
+    }
+
     pub(super) fn queue(&mut self, answer: Answer<Vec<QueueEntry>>) {
-        let (store, now) = (self.store.clone(), self.clock.now());
+        let (store, now, lane) = (self.store.clone(), self.clock.now(), self.lane());
+        self.tasks.spawn(async move {
+            let read = store.read(move |transaction| outbox::queue(transaction, now, &lane)).await;
+            answer.give(read.map_err(|error| failure::of_store(&error)));
+            Ended::Done
+        });
+    }
+
+    /// What is being done at the moment.
+    fn lane(&self) -> outbox::Lane {
         let mut lane = outbox::Lane {
             running: self.acting.running.values().map(|running| (running.act, running.source)).collect(),
             open: self.acting.calls.open_acts(),
@@ -176,14 +210,10 @@ impl Engine {
         for (key, _) in self.acting.opening.values() {
             match key {
                 CallKey::Marks => lane.opening_marks = true,
-                CallKey::Deletions(act) => drop(lane.opening.insert(*act)),
+                CallKey::Deletions(act) | CallKey::Reply(act) => drop(lane.opening.insert(*act)),
             }
         }
-        self.tasks.spawn(async move {
-            let read = store.read(move |transaction| outbox::queue(transaction, now, &lane)).await;
-            answer.give(read.map_err(|error| failure::of_store(&error)));
-            Ended::Done
-        });
+        lane
     }
 
     /// Starts whatever of the acts is due and has room.
@@ -200,6 +230,9 @@ impl Engine {
             return;
         }
         self.acting.rest = None;
+        if self.acting.to_land && !self.land().await {
+            return;
+        }
         let now = self.clock.now();
         let busy: HashSet<_> = self.acting.running.values().map(|running| running.source).collect();
         let open = self.acting.calls.open_acts();
@@ -264,6 +297,8 @@ impl Engine {
         let level = session.api_level;
         let (scope, patience) = match key {
             CallKey::Marks => (Scope::Mark, Patience::Usual),
+            // The id makes it safe to send a reply again: dom0 is asked as often as need be.
+            CallKey::Reply(_) => (Scope::Reply, Patience::Usual),
             CallKey::Deletions(act) => {
                 if self.acting.settings.delete_asks {
                     // From here on nothing but the user's word asks dom0 again, not even after a crash.
@@ -311,6 +346,7 @@ impl Engine {
         let unsent = match key {
             CallKey::Marks => Unsent::Marks(journalist),
             CallKey::Deletions(act) => Unsent::Deletions(act),
+            CallKey::Reply(act) => Unsent::Reply(act),
         };
         let reason = told.message.clone();
         let refused = self.store.write(move |transaction| outbox::refuse_unsent(transaction, unsent, &reason)).await;
@@ -327,33 +363,19 @@ impl Engine {
 
     fn attempt(&mut self, number: CallNumber, call: Arc<QrexecCall>, batch: Batch) {
         let SessionState::In(session) = &self.session else { return };
-        let (store, token, snapshot) = (self.store.clone(), session.token.clone(), self.acting.snapshot);
-        let (rows, deadline) = (batch.rows.clone(), self.acting.settings.deadline);
         let cancel = CancellationToken::new();
-        let cancelled = cancel.clone();
-        let attempt = async move {
-            let performing = async {
-                let begun = store.write(move |transaction| outbox::begin_attempt(transaction, &rows, snapshot)).await;
-                match begun {
-                    Ok(rows) => Ok(perform(call.connection(), &token, rows, deadline).await),
-                    Err(error) => Err(error),
-                }
-            };
-            let performed = tokio::select! {
-                performed = performing => Some(performed),
-                () = cancelled.cancelled() => None,
-            };
-            match performed {
-                Some(performed) => Ended::Act(Box::new(performed)),
-                None => {
-                    // The proxy is told to stop: without that it would go on for as long as an act may take.
-                    if let Some(call) = Arc::into_inner(call) {
-                        call.close().await;
-                    }
-                    Ended::Done
-                }
-            }
+        let attempt = Attempt {
+            store: self.store.clone(),
+            call,
+            token: session.token.clone(),
+            rows: batch.rows.clone(),
+            snapshot: self.acting.snapshot,
+            deadline: self.acting.settings.deadline,
+            replies: self.reply_desk(),
+            cancel: cancel.clone(),
         };
+        let attempt =
+            async move { attempt.run().await.map_or(Ended::Done, |performed| Ended::Act(Box::new(performed))) };
         let kind = batch.work.kind();
         let task = self.tasks.spawn(attempt).id();
         self.tell(ActChange {
@@ -482,6 +504,10 @@ impl Engine {
                 None => steps.push((step, 1)),
             }
         }
+        if running.kind == ActKind::Reply && steps.iter().any(|(step, _)| !matches!(step, ActStep::Refused(_))) {
+            // The server's own record is wanted: it says what became of the reply, and where it stands.
+            self.ask_sync(None);
+        }
         if steps.iter().any(|(step, _)| matches!(step, ActStep::Confirmed | ActStep::Refused(_))) {
             self.sources_changed([running.source]);
             // A deletion that was refused lets downloads go on; one that was confirmed leaves something to remove.
@@ -521,6 +547,27 @@ impl Engine {
     fn store_fault(&mut self, error: &StoreError) {
         tracing::error!(error = failure::chain(error), "could not store what becomes of an act");
         self.acting.rest = Some(Instant::now() + AFTER_STORE_FAULT);
+        self.acting.wake = self.acting.rest;
+        self.acting.to_land = true;
+    }
+
+    /// Notes which rows are not being sent, after the store had failed.
+    async fn land(&mut self) -> bool {
+        let running: HashSet<_> =
+            self.acting.running.values().flat_map(|running| running.rows.iter().map(|row| row.id)).collect();
+        let snapshot = self.acting.snapshot;
+        match self.store.write(move |transaction| outbox::land(transaction, snapshot, &running)).await {
+            Ok(()) => {
+                self.acting.to_land = false;
+                // It says what became of the replies among them.
+                self.ask_sync(None);
+                true
+            }
+            Err(error) => {
+                self.store_fault(&error);
+                false
+            }
+        }
     }
 
     /// Closes a call, unless that was done already.
@@ -536,22 +583,6 @@ impl Engine {
 
     fn tell(&self, change: ActChange) {
         self.emit(Event::Act(change));
-    }
-}
-
-fn of_enqueue(error: &EnqueueError) -> Failure {
-    match error {
-        EnqueueError::NoSource(_) | EnqueueError::NoItem(_) => failure(FailureKind::NotFound, failure::chain(error)),
-        EnqueueError::BeingDeleted(_) | EnqueueError::Objects => failure(FailureKind::Conflict, failure::chain(error)),
-        EnqueueError::Store(error) => failure::of_store(error),
-    }
-}
-
-fn of_deal(error: &DealError) -> Failure {
-    match error {
-        DealError::NoAct(_) => failure(FailureKind::NotFound, failure::chain(error)),
-        DealError::NotSo { .. } => failure(FailureKind::Conflict, failure::chain(error)),
-        DealError::Store(error) => failure::of_store(error),
     }
 }
 

@@ -298,6 +298,8 @@ impl Engine {
                 }
                 self.emit(change(fetching.candidate, DownloadStep::Stored { size }));
                 self.sources_changed([fetching.candidate.source]);
+                self.reading.add(fetching.candidate);
+                self.start_reading().await;
             }
             FetchEnded::Fetched(Ok(Fetched::Gone) | Err(FetchError::Cancelled)) => self.fetch_stopped(&fetching),
             FetchEnded::Fetched(Err(_)) | FetchEnded::NotOpened(_) if over => self.fetch_stopped(&fetching),
@@ -332,11 +334,16 @@ impl Engine {
 
     /// Goes on after a fetch: what it kept a sweep from removing goes now.
     async fn fetch_over(&mut self) {
+        self.sweep_what_was_left();
+        self.send_acts().await;
+        self.start_downloads().await;
+    }
+
+    /// Removes what is doomed and was in use when it was last looked for.
+    pub(super) fn sweep_what_was_left(&mut self) {
         if self.downloading.left_by_sweep.swap(false, Ordering::Relaxed) {
             self.sweep();
         }
-        self.send_acts().await;
-        self.start_downloads().await;
     }
 
     /// The task of a fetch panicked.
@@ -408,7 +415,9 @@ impl Engine {
 
     /// Removes what is held of items that are not listed any more or whose deletion is confirmed.
     pub(super) fn sweep(&mut self) {
-        let (store, files, busy) = (self.store.clone(), self.downloading.desk.files.clone(), self.downloading.busy());
+        let (store, files) = (self.store.clone(), self.downloading.desk.files.clone());
+        let mut busy = self.downloading.busy();
+        busy.extend(self.reading.busy());
         let left = Arc::clone(&self.downloading.left_by_sweep);
         self.tasks.spawn(async move {
             let doomed = match store.read(downloads::doomed).await {
@@ -458,7 +467,10 @@ impl Engine {
         self.downloading.forget_refusals();
         self.downloading.look_again();
         answer.give(wanted.map_err(|error| failure::of_store(&error)));
+        self.reading.forget_failures();
+        self.reading.look_again();
         self.start_downloads().await;
+        self.start_reading().await;
     }
 
     /// The user does not want files after all.
@@ -537,3 +549,6 @@ impl Engine {
 fn stopped() -> Ended {
     Ended::Fetch(Box::new(FetchEnded::Fetched(Err(FetchError::Cancelled))))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,10 @@
 //! How the rest of the daemon talks to the engine.
 
 use control::{
-    Act, ActId, Deal, DownloadEntry, Event, Failure, FailureKind, QueueEntry, Session, Status, SyncReport, Taken,
-    Wanted,
+    Act, ActId, Deal, DownloadEntry, Event, Failure, FailureKind, OutgoingReply, QueueEntry, ReplyText, Session,
+    Status, SyncReport, Taken, Wanted,
 };
-use protocol::value::{ItemId, OneTimeCode, Passphrase, Username};
+use protocol::value::{Fingerprint, ItemId, OneTimeCode, Passphrase, SourceId, Username};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::failure::failure;
@@ -34,6 +34,9 @@ pub(super) enum Command {
     Act { act: Act, answer: Answer<Taken> },
     Deal { deal: Deal, acts: Vec<ActId>, answer: Answer<()> },
     Queue(Answer<Vec<QueueEntry>>),
+    Outgoing { source: SourceId, answer: Answer<Vec<OutgoingReply>> },
+    Draft { source: SourceId, text: Option<ReplyText>, answer: Answer<()> },
+    TrustKey { source: SourceId, fingerprint: Fingerprint, answer: Answer<()> },
     Download { items: Vec<ItemId>, answer: Answer<Wanted> },
     StopDownload { items: Vec<ItemId>, answer: Answer<Wanted> },
     Downloads(Answer<Vec<DownloadEntry>>),
@@ -73,6 +76,30 @@ impl EngineHandle {
         one_time_code: OneTimeCode,
     ) -> Result<Session, Failure> {
         self.ask(|answer| Command::Login { username, passphrase, one_time_code, answer }).await
+    }
+
+    /// The replies to a source that the server does not list.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn outgoing(&self, source: SourceId) -> Result<Vec<OutgoingReply>, Failure> {
+        self.ask(|answer| Command::Outgoing { source, answer }).await
+    }
+
+    /// Keeps a draft of whoever is signed in, or forgets it.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn draft(&self, source: SourceId, text: Option<ReplyText>) -> Result<(), Failure> {
+        self.ask(|answer| Command::Draft { source, text, answer }).await
+    }
+
+    /// Pins the key that the server offers for a source.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn trust_key(&self, source: SourceId, fingerprint: Fingerprint) -> Result<(), Failure> {
+        self.ask(|answer| Command::TrustKey { source, fingerprint, answer }).await
     }
 
     /// Signs out.

@@ -1,5 +1,6 @@
 //! Signing in and out.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use control::{Event, FailureKind, Session, SessionEnd};
@@ -11,7 +12,7 @@ use super::handle::Answer;
 use super::{Ended, Engine, given_up};
 use crate::failure::{self, failure};
 use crate::proxy::ProxyError;
-use crate::store::mirror;
+use crate::store::{mirror, outbox};
 
 /// How long the logout call may go on after the session has ended here.
 const LOGOUT_DEADLINE: Duration = Duration::from_secs(10);
@@ -153,7 +154,13 @@ impl Engine {
         let Login { username, answer, .. } = login;
         let SignedIn { token, api_level, journalist, expires, .. } = signed_in;
         let name = username.clone();
-        let noted = self.store.write(move |transaction| mirror::store_journalist(transaction, journalist, &name)).await;
+        let snapshot = self.acting.last_snapshot();
+        let noted = self.store.write(move |transaction| {
+            // Whatever was being sent when the last session ended is decided by the snapshots of this one.
+            outbox::land(transaction, snapshot, &HashSet::new())?;
+            mirror::store_journalist(transaction, journalist, &name)
+        });
+        let noted = noted.await;
         if let Err(error) = noted {
             // What is unread would be somebody else's.
             tracing::error!(error = failure::chain(&error), "could not note who signed in");

@@ -177,12 +177,13 @@ impl Engine {
         let expired =
             !running.cancel.is_cancelled() && ended.result.as_ref().err().is_some_and(SyncStop::is_unauthorized);
         let reached = ended.result.as_ref().map_or_else(SyncStop::reached_the_server, |_| true);
-        let mut after = None;
+        let (mut after, mut wrote) = (None, false);
         let report = match ended.result {
             Ok(Synced { report, changed_sources, effects }) => {
                 tracing::info!(rows = report.rows_written, unreadable = report.counts.unreadable, "sync succeeded");
                 self.sources_changed(changed_sources);
                 self.history.last_success = Some(report.ended);
+                wrote = report.rows_written > 0;
                 after = Some(effects);
                 report
             }
@@ -207,6 +208,12 @@ impl Engine {
         if let Some(effects) = after {
             self.acts_after_snapshot(effects);
             self.sweep();
+            if wrote || self.keys_left {
+                self.look_at_keys();
+            }
+            if self.newsroom_key.is_err() && self.newsroom.is_near() {
+                self.look_for_newsroom_key();
+            }
         }
         self.work().await;
     }

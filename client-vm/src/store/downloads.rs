@@ -74,7 +74,7 @@ pub fn due(
                      ELSE max(c.wait_from_us + c.wait_us - ?2, 0) END
          FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
          WHERE {OF_LANE} AND c.state = 'absent'
-         ORDER BY c.wanted_us, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
+         ORDER BY CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
     ))?;
     let mut rows = statement.query(params![lane_name(lane), now.as_i64()])?;
     let mut due = Due::default();
@@ -149,9 +149,9 @@ pub fn note_downloaded(transaction: &Transaction<'_>, candidate: Candidate, size
     let id = candidate.item.id();
     let rows = transaction
         .prepare_cached(
-            "UPDATE local_item SET state = 'downloaded', size_bytes = ?4, reason = NULL, wait_from_us = NULL,
-                 wait_us = NULL
-             WHERE item_id = ?2 AND is_reply = ?3 AND EXISTS (
+            "UPDATE local_item SET state = 'downloaded', size_bytes = ?4, attempts = 0, reason = NULL,
+                 wait_from_us = NULL, wait_us = NULL
+             WHERE item_id = ?2 AND is_reply = ?3 AND state = 'absent' AND EXISTS (
                  SELECT 1 FROM visible_item AS i
                  WHERE i.source_id = ?1 AND i.id = ?2 AND (i.kind = 'reply') = ?3 AND NOT i.being_deleted
              )",
@@ -235,9 +235,12 @@ pub fn want(transaction: &Transaction<'_>, items: &[ItemId], now: Timestamp) -> 
                 "INSERT INTO local_item (item_id, is_reply, wanted_us)
                  SELECT i.id, i.kind = 'reply', ?3 FROM visible_item AS i
                  WHERE i.id = ?1 AND (i.kind = 'reply') = ?2 AND NOT i.being_deleted
-                 ON CONFLICT DO UPDATE SET wanted_us = coalesce(wanted_us, ?3), state = 'absent', attempts = 0,
-                     mismatches = 0, reason = NULL, wait_from_us = NULL, wait_us = NULL
-                 WHERE state = 'failed' OR (state = 'absent' AND (wanted_us IS NULL OR wait_us IS NOT NULL))",
+                 ON CONFLICT DO UPDATE SET wanted_us = coalesce(wanted_us, ?3),
+                     -- What is there is not fetched again.
+                     state = CASE WHEN state IN ('sealed', 'downloaded') THEN 'downloaded' ELSE 'absent' END,
+                     attempts = 0, mismatches = 0, seal = NULL, reason = NULL, wait_from_us = NULL, wait_us = NULL
+                 WHERE state IN ('failed', 'sealed') OR (state = 'downloaded' AND wait_us IS NOT NULL)
+                     OR (state = 'absent' AND (wanted_us IS NULL OR wait_us IS NOT NULL))",
             )?
             // In the order in which they were named.
             .execute(params![id.as_str(), reply, now.as_i64().saturating_add(at)])?;
@@ -257,7 +260,7 @@ pub fn want(transaction: &Transaction<'_>, items: &[ItemId], now: Timestamp) -> 
 pub fn absent_files(transaction: &Transaction<'_>) -> Result<Vec<ItemId>, StoreError> {
     let mut statement = transaction.prepare_cached(
         "SELECT c.id FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
-         WHERE c.kind = 'file' AND NOT c.being_deleted AND c.state <> 'downloaded'
+         WHERE c.kind = 'file' AND NOT c.being_deleted AND c.state IN ('absent', 'failed')
          ORDER BY s.last_updated_us DESC, c.source_id, c.item_order, c.id",
     )?;
     let mut rows = statement.query([])?;
@@ -331,8 +334,8 @@ pub fn entries(
         "SELECT c.source_id, s.designation, c.id, c.kind, c.size_bytes, c.state, c.reason,
                 CASE WHEN c.wait_from_us > ?2 THEN NULL ELSE c.wait_from_us + c.wait_us END
          FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
-         WHERE {OF_LANE} AND c.state <> 'downloaded'
-         ORDER BY c.wanted_us, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
+         WHERE {OF_LANE} AND c.state IN ('absent', 'failed')
+         ORDER BY CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
     ))?;
     let mut rows = statement.query(params![lane_name(lane), now.as_i64()])?;
     let mut entries = Vec::new();
@@ -390,23 +393,49 @@ pub fn forget(transaction: &Transaction<'_>, numbers: &[FileNumber]) -> Result<(
     Ok(())
 }
 
-/// The numbers of all items of which something is noted, and whether that is the whole ciphertext.
+/// What is on the disk of an item, as far as is noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing, or part of its ciphertext.
+    Part,
+    /// Its whole ciphertext.
+    Ciphertext,
+    /// Its plaintext, which is a text of the database.
+    Text,
+    /// Its plaintext, which is a file.
+    Plaintext,
+}
+
+/// The numbers of all items of which something is noted, and what there is.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn numbers(transaction: &Transaction<'_>) -> Result<Vec<(FileNumber, bool)>, StoreError> {
-    let mut statement = transaction.prepare_cached("SELECT id, state = 'downloaded' FROM local_item")?;
-    let rows = statement.query_map([], |row| Ok((FileNumber(row.get(0)?), row.get(1)?)))?;
+pub fn numbers(transaction: &Transaction<'_>) -> Result<Vec<(FileNumber, Held)>, StoreError> {
+    let mut statement = transaction.prepare_cached("SELECT id, state, text IS NOT NULL FROM local_item")?;
+    let rows = statement.query_map([], |row| {
+        let state: String = row.get(1)?;
+        let held = match (state.as_str(), row.get(2)?) {
+            ("downloaded" | "sealed", _) => Held::Ciphertext,
+            ("decrypted", true) => Held::Text,
+            ("decrypted", false) => Held::Plaintext,
+            _absent_or_failed => Held::Part,
+        };
+        Ok((FileNumber(row.get(0)?), held))
+    })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The ciphertext of an item has vanished: it is fetched anew.
+/// What was held of an item has vanished: it is fetched anew.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn note_vanished(transaction: &Transaction<'_>, number: FileNumber) -> Result<(), StoreError> {
     transaction
-        .prepare_cached("UPDATE local_item SET state = 'absent', size_bytes = NULL WHERE id = ?1")?
+        .prepare_cached(
+            "UPDATE local_item SET state = 'absent', size_bytes = NULL, seal = NULL, inner = NULL, plain_bytes = NULL,
+                 name = NULL
+             WHERE id = ?1",
+        )?
         .execute([number.0])?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use protocol::value::{JournalistId, SourceId, Timestamp, Username};
 use protocol::{Field, Journalist, Listed, Reply, Source, Submission, SubmissionKind};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
-use super::StoreError;
+use super::{StoreError, keys};
 use crate::sync::{Digest, Known, ListPlan, Mirror, Plan};
 
 /// What an applied snapshot changed.
@@ -72,6 +72,7 @@ impl Mirrored for Source {
     const HAS_SOURCE: bool = false;
 
     fn write(&self, transaction: &Transaction<'_>, digest: &Digest) -> rusqlite::Result<usize> {
+        keys::note_offered(transaction, self.id, self.key.as_ref().map(|key| (&key.armored, &key.fingerprint)))?;
         transaction
             .prepare_cached("INSERT OR REPLACE INTO server_source VALUES (?1, ?2, NULL, ?3, ?4, ?5, ?6, ?7, ?8)")?
             .execute(params![

@@ -10,11 +10,16 @@
 //! its other rows, which end with it.
 //!
 //! **Invariant:** no snapshot undoes a row. It ends one whose effect it shows, or whose object is gone.
+//!
+//! **Invariant:** a reply that may have been stored is sent again only after a snapshot that was asked for after the
+//! attempt's end does not list it, and then under the same id. (One that a colleague has deleted before that snapshot cannot
+//! be told from one that was never stored.)
 
 mod attempt;
 mod deal;
 mod enqueue;
 mod queue;
+mod replies;
 mod settle;
 mod snapshot;
 
@@ -27,6 +32,7 @@ pub use attempt::{Batch, Ready, begin_attempt, ready};
 pub use deal::{DealError, deal};
 pub use enqueue::{EnqueueError, Enqueued, enqueue};
 pub use queue::{Lane, counts, queue};
+pub use replies::{land, outgoing, text};
 pub use settle::{MAX_RETRY_AFTER, Outcome, Settled, Unsent, Waits, hold, is_open, refuse_unsent, settle};
 pub use snapshot::{SnapshotEffects, after_snapshot, last_snapshot};
 
@@ -69,6 +75,8 @@ pub enum Work {
     DeleteSource,
     /// Deletes the item.
     DeleteItem(Item),
+    /// Sends the reply of this id.
+    Reply(ReplyId),
 }
 
 impl Work {
@@ -81,6 +89,7 @@ impl Work {
             Self::Seen(_) => ActKind::Seen,
             Self::DeleteSource => ActKind::DeleteSource,
             Self::DeleteItem(_) => ActKind::DeleteItem,
+            Self::Reply(_) => ActKind::Reply,
         }
     }
 }
@@ -175,6 +184,7 @@ fn read_work(row: &SqlRow<'_>, kind: usize, item: usize) -> Result<Work, StoreEr
         "seen" => Work::Seen(of_item()?),
         "delete_source" => Work::DeleteSource,
         "delete_item" => Work::DeleteItem(of_item()?),
+        "reply" => Work::Reply(row.get::<_, String>(item)?.parse()?),
         _ => return Err(ValueError { what: "an act's kind", problem: Problem::Malformed }.into()),
     })
 }
@@ -186,11 +196,14 @@ fn kind_name(kind: ActKind) -> &'static str {
         ActKind::Seen => "seen",
         ActKind::DeleteSource => "delete_source",
         ActKind::DeleteItem => "delete_item",
+        ActKind::Reply => "reply",
     }
 }
 
 fn parse_kind(text: &str) -> Result<ActKind, ValueError> {
-    [ActKind::Star, ActKind::Unstar, ActKind::Seen, ActKind::DeleteSource, ActKind::DeleteItem]
+    let kinds =
+        [ActKind::Star, ActKind::Unstar, ActKind::Seen, ActKind::DeleteSource, ActKind::DeleteItem, ActKind::Reply];
+    kinds
         .into_iter()
         .find(|kind| kind_name(*kind) == text)
         .ok_or(ValueError { what: "an act's kind", problem: Problem::Malformed })
@@ -217,6 +230,17 @@ fn reduce_source(transaction: &Transaction<'_>, source: &SourceId) -> rusqlite::
              WHERE id = ?1 AND designation IS NOT NULL",
         )?
         .execute([source.as_str()])?;
+    // What is ours about it goes as well. Which key it had is kept until the server stops listing it: it may be restored,
+    // and no other key may pass for the first one then.
+    for change in [
+        "DELETE FROM local_draft WHERE source_id = ?1",
+        "DELETE FROM local_key WHERE source_id = ?1 AND fingerprint IS NULL",
+        "UPDATE local_key SET armored = '', offered_armored = '', offered_claim = fingerprint,
+             offered_fingerprint = fingerprint, looked_at = 0, problem = NULL, detail = NULL
+         WHERE source_id = ?1",
+    ] {
+        transaction.prepare_cached(change)?.execute([source.as_str()])?;
+    }
     Ok(rows)
 }
 

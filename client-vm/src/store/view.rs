@@ -2,18 +2,18 @@
 
 use control::{Content, ConversationItem, Deletion, ItemKind, Seen, SourceCounts, SourceRow, Totals};
 use protocol::SubmissionKind;
-use protocol::value::{
-    Designation, Filename, Fingerprint, OrderNumber, Problem, Size, SourceId, Timestamp, Username, ValueError,
-};
-use rusqlite::{Row, Transaction};
+use protocol::value::{Designation, Filename, OrderNumber, Problem, Size, SourceId, Timestamp, Username, ValueError};
+use rusqlite::{OptionalExtension as _, Row, Transaction};
 
-use super::{StoreError, mirror, outbox};
+use super::outbox::ItemName;
+use super::{StoreError, keys, mirror, outbox, reading};
 
 const SOURCES: &str = "
     SELECT s.id, s.designation, s.starred, s.last_updated_us, s.key_fingerprint,
            coalesce(c.messages, 0), coalesce(c.files, 0), coalesce(c.replies, 0), coalesce(c.unread, 0),
-           s.being_deleted
+           s.being_deleted, k.fingerprint, k.problem, k.offered_fingerprint, k.detail, coalesce(k.looked_at, 0)
     FROM visible_source AS s
+    LEFT JOIN local_key AS k ON k.source_id = s.id
     LEFT JOIN (
         SELECT source_id, sum(kind = 'message') AS messages, sum(kind = 'file') AS files,
                sum(kind = 'reply') AS replies, sum(unread) AS unread
@@ -55,13 +55,20 @@ fn select_sources(transaction: &Transaction<'_>, only: Option<SourceId>) -> Resu
 }
 
 fn source(row: &Row<'_>) -> Result<SourceRow, StoreError> {
-    let key: Option<String> = row.get(4)?;
+    let key = keys::Columns {
+        claimed: row.get(4)?,
+        pinned: row.get(10)?,
+        problem: row.get(11)?,
+        offered: row.get(12)?,
+        detail: row.get(13)?,
+        looked_at: row.get(14)?,
+    };
     Ok(SourceRow {
         id: text(row, 0)?.parse()?,
         designation: Designation::try_new(text(row, 1)?)?,
         starred: row.get(2)?,
         last_updated: Timestamp::try_new(row.get(3)?)?,
-        key: key.map(Fingerprint::try_new).transpose()?,
+        key: key.state()?,
         counts: SourceCounts { messages: row.get(5)?, files: row.get(6)?, replies: row.get(7)?, unread: row.get(8)? },
         deletion: deletion(row.get(9)?),
     })
@@ -129,6 +136,35 @@ pub fn conversation(transaction: &Transaction<'_>, source: SourceId) -> Result<V
     Ok(items)
 }
 
+/// The messages and replies of a conversation that can be read, in its order.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn readable(transaction: &Transaction<'_>, source: SourceId) -> Result<Vec<ItemName>, StoreError> {
+    let mut statement = transaction.prepare_cached(
+        "SELECT i.id, i.kind FROM item_content AS i
+         WHERE i.source_id = ?1 AND i.text IS NOT NULL ORDER BY i.item_order, i.id",
+    )?;
+    let mut rows = statement.query([source.as_str()])?;
+    let mut items = Vec::new();
+    while let Some(row) = rows.next()? {
+        items.push(ItemName::parse(&text(row, 1)?, &text(row, 0)?)?);
+    }
+    Ok(items)
+}
+
+/// What a message or reply of a conversation says; `None` when it cannot be read, or is not shown any more.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn text_of(transaction: &Transaction<'_>, source: SourceId, item: ItemName) -> Result<Option<String>, StoreError> {
+    let found: Option<Option<String>> = transaction
+        .prepare_cached("SELECT text FROM item_content WHERE source_id = ?1 AND id = ?2 AND kind = ?3")?
+        .query_row([source.as_str(), item.id().as_str(), item.kind()], |row| row.get(0))
+        .optional()?;
+    Ok(found.flatten())
+}
+
 /// Finds the items that a person means by an id or the beginning of one, in any case of letters: those that are spelled
 /// just so, else all that fit.
 ///
@@ -152,7 +188,8 @@ pub fn find_items(transaction: &Transaction<'_>, word: &str) -> Result<Vec<(Sour
 
 const ITEMS: &str = "
     SELECT i.id, i.kind, i.item_order, i.filename, i.size_bytes, i.unread, j.username, i.being_deleted, i.source_id,
-           i.state, i.wanted, i.reason
+           i.state, i.wanted, i.reason, i.seal, i.inner, i.plain_bytes, i.name,
+           i.author_id = (SELECT journalist_id FROM local_journalist)
     FROM item_content AS i LEFT JOIN server_journalist AS j ON j.id = i.author_id";
 
 fn item(row: &Row<'_>) -> Result<ConversationItem, StoreError> {
@@ -161,7 +198,11 @@ fn item(row: &Row<'_>) -> Result<ConversationItem, StoreError> {
     let kind = match text(row, 1)?.as_str() {
         "message" => submission(SubmissionKind::Message)?,
         "file" => submission(SubmissionKind::File)?,
-        "reply" => ItemKind::Reply { id: id.parse()?, author: author.map(Username::try_new).transpose()? },
+        "reply" => ItemKind::Reply {
+            id: id.parse()?,
+            author: author.map(Username::try_new).transpose()?,
+            own: row.get::<_, Option<bool>>(16)?.unwrap_or(false),
+        },
         _ => return Err(ValueError { what: "an item's kind", problem: Problem::Malformed }.into()),
     };
     let filename: Option<String> = row.get(3)?;
@@ -179,7 +220,13 @@ fn item(row: &Row<'_>) -> Result<ConversationItem, StoreError> {
 fn content(row: &Row<'_>) -> Result<Content, StoreError> {
     let reason: Option<String> = row.get(11)?;
     Ok(match text(row, 9)?.as_str() {
-        "downloaded" => Content::Downloaded,
+        "downloaded" => Content::Downloaded { reason },
+        "decrypted" => Content::Decrypted {
+            bytes: row.get(14)?,
+            inner: reading::parse_inner(row.get::<_, Option<String>>(13)?.as_deref()),
+            name: row.get(15)?,
+        },
+        "sealed" => Content::Sealed { seal: reading::parse_seal(&text(row, 12)?), reason: reason.unwrap_or_default() },
         "failed" => Content::Failed { reason: reason.unwrap_or_default() },
         _absent if row.get(10)? => Content::Wanted { reason },
         _absent => Content::Absent,

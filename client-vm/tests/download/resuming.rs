@@ -118,3 +118,23 @@ async fn one_that_is_told_to_stop_keeps_what_it_has() {
     assert_eq!(client.stored().await.unwrap(), bytes);
     assert!(proxy.asked().last().unwrap().0 > 1_000_000);
 }
+
+/// Case F2: time is paused, so each wait is as long as it says and takes none.
+#[tokio::test(start_paused = true)]
+async fn f2_a_download_that_moves_is_never_too_slow_and_one_that_is_silent_ends_after_90_seconds() {
+    let home = tempfile::tempdir().unwrap();
+    let bytes = content(160_000, 16);
+    let client = Client::new(home.path(), bytes.len()).await;
+    let proxy = Proxy::new(Served { silent_after: Some(80_000), ..Served::honest(bytes.clone()) });
+    let begun = tokio::time::Instant::now();
+    let error = client.fetch(&proxy, &Nobody).await.unwrap_err();
+    assert!(matches!(error, FetchError::Silent), "{error}");
+    assert_eq!(begun.elapsed().as_secs(), 90);
+    // A part comes each minute: it takes ten minutes, and nobody minds.
+    proxy.served.lock().unwrap().silent_after = None;
+    proxy.served.lock().unwrap().pace = std::time::Duration::from_secs(60);
+    let begun = tokio::time::Instant::now();
+    assert!(matches!(client.fetch(&proxy, &Nobody).await, Ok(Fetched::Stored(_))));
+    assert!(begun.elapsed().as_secs() >= 300, "{:?}", begun.elapsed());
+    assert_eq!(client.stored().await.unwrap(), bytes);
+}

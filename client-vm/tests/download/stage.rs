@@ -57,6 +57,10 @@ pub(crate) struct Served {
     pub(crate) ranges: bool,
     /// The session breaks off after so many bytes of the answer.
     pub(crate) breaks_after: Option<usize>,
+    /// Nothing comes any more after so many bytes of the answer.
+    pub(crate) silent_after: Option<usize>,
+    /// How long each part of the answer takes.
+    pub(crate) pace: Duration,
     /// A byte of the content that is another one on the way.
     pub(crate) flipped: Option<usize>,
 }
@@ -64,7 +68,15 @@ pub(crate) struct Served {
 impl Served {
     pub(crate) fn honest(content: Vec<u8>) -> Self {
         let etag = Some(digest(&content));
-        Self { content: Arc::new(content), etag, ranges: true, breaks_after: None, flipped: None }
+        Self {
+            content: Arc::new(content),
+            etag,
+            ranges: true,
+            breaks_after: None,
+            silent_after: None,
+            pace: Duration::ZERO,
+            flipped: None,
+        }
     }
 }
 
@@ -116,6 +128,10 @@ impl Service for Serving {
                 self.1.cancel();
                 std::future::pending::<()>().await;
             }
+            if served.silent_after.is_some_and(|bytes| sent >= bytes) {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(served.pace).await;
             answer.items(Items::Chunk(Chunk::try_new(piece.to_vec()).unwrap())).await?;
             sent += piece.len();
             self.0.asked.lock().unwrap().last_mut().unwrap().1 = sent;
@@ -224,7 +240,7 @@ impl Client {
     /// The ciphertext that is noted as downloaded, if there is one.
     pub(crate) async fn stored(&self) -> Option<Vec<u8>> {
         let numbers = self.desk.store.read(downloads::numbers).await.unwrap();
-        let (number, _) = numbers.into_iter().find(|(_, downloaded)| *downloaded)?;
+        let (number, _) = numbers.into_iter().find(|(_, held)| *held == downloads::Held::Ciphertext)?;
         Some(std::fs::read(self.desk.files.ciphertext(number)).unwrap())
     }
 }

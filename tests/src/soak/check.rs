@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use control::client::{Arrival, Client, ClientError};
 use control::{Deletion, ItemKind, Reply, Request, Seen, SourceRow};
+use protocol::value::SourceId;
 
-use super::deeds::Changed;
+use super::deeds::{self, Changed, Deed};
 use super::{SoakError, wrong};
 use crate::environment::Environment;
 use crate::server::{Changes, RecordId, SourceState, World};
@@ -53,6 +54,36 @@ impl Check<'_> {
         Err(wrong(differences.join("\n")))
     }
 
+    /// Compares what was told to sources with what they read, in the order of it, and with what is shown.
+    pub(super) async fn replies(&self, deeds: &[Deed]) -> Result<(), SoakError> {
+        let control = self.environment.server().control();
+        let mut client = Client::connect(&self.environment.control_socket()).await?;
+        let mut in_order: BTreeMap<SourceId, Vec<String>> = BTreeMap::new();
+        for (source, id, text) in deeds.iter().filter_map(Deed::told) {
+            in_order.entry(source).or_default().push(id.to_string());
+            let read = control.source_reads(&RecordId::from(id.as_str())).await;
+            if !read.as_ref().is_ok_and(|reading| reading.text == text) {
+                return Err(wrong(format!("{source} was told {text:?} and reads {read:?}")));
+            }
+            let shown = ask(&mut client, Request::Show { source: source.to_string() }).await?;
+            if deeds::said(&shown, id) != Some(text) {
+                return Err(wrong(format!("{source} was told {text:?}, and that is not shown")));
+            }
+        }
+        for (source, told) in in_order {
+            let stored: Vec<String> = control.with_world(|world| {
+                let source = world.source(source.as_str());
+                source
+                    .map(|source| world.replies_of(source).map(|reply| reply.id.to_string()).collect())
+                    .unwrap_or_default()
+            });
+            if stored != told {
+                return Err(wrong(format!("{source} was told {told:?}, and the server has {stored:?}")));
+            }
+        }
+        Ok(())
+    }
+
     fn at_the_server(&self, world: &World) -> Sources {
         let listed = world.sources().filter(|source| source.state == SourceState::Listed);
         listed
@@ -94,7 +125,15 @@ async fn shown(client: &mut Client) -> Result<Sources, ClientError> {
         let mut shown =
             Shown { starred: row.starred, being_deleted: row.deletion == Deletion::Pending, items: BTreeMap::new() };
         for reply in ask(client, Request::Show { source: row.id.to_string() }).await? {
-            let Reply::Conversation(items) = reply else { continue };
+            let items = match reply {
+                Reply::Conversation(items) => items,
+                // Confirmed, and no snapshot has listed it yet.
+                Reply::Outgoing(outgoing) if outgoing.state.is_none() => {
+                    shown.items.insert((true, outgoing.reply.to_string()), (false, false));
+                    continue;
+                }
+                _other => continue,
+            };
             shown.items.extend(items.into_iter().map(|item| {
                 let key = match &item.kind {
                     ItemKind::Submission { id, .. } => (false, id.to_string()),

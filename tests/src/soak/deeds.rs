@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use control::{Act, Deletion, Failure, FailureKind, SourceRow, Taken};
-use protocol::value::{ItemId, SourceId};
+use control::{Act, Deletion, Failure, FailureKind, Reply, ReplyText, SourceRow, Taken};
+use protocol::value::{ItemId, ReplyId, SourceId};
 
 use super::{SoakError, wrong};
 use crate::generator::{Prng, TERNBERG};
@@ -13,6 +13,10 @@ use crate::server::{Change, Command, Control, KeyChoice, Outcome, RecordId, Sour
 const MOST_ITEMS: u64 = 4;
 /// The most sources that one act deletes, while others act on sources of their own.
 const MOST_SOURCES: u64 = 3;
+/// The most replies to a source.
+const MOST_REPLIES: u64 = 3;
+/// The place of a key on Curve25519 in the pool.
+const QUICK_KEY: usize = 1;
 /// Bytes of ciphertext of an item.
 const SIZE: u64 = 1_536;
 
@@ -71,6 +75,19 @@ impl Deed {
         self.shows.clear();
     }
 
+    /// Whom it answers, under which id and what it says, if it is a reply that was taken.
+    pub(super) fn told(&self) -> Option<(SourceId, ReplyId, &str)> {
+        match &self.act {
+            Act::Reply { source, reply, text } if self.taken => Some((*source, *reply, text.as_str())),
+            Act::Reply { .. }
+            | Act::Star { .. }
+            | Act::Unstar { .. }
+            | Act::Seen { .. }
+            | Act::DeleteSources { .. }
+            | Act::DeleteItems { .. } => None,
+        }
+    }
+
     /// What of it does not show though it was taken; `rows` are all sources that are shown.
     pub(super) fn not_shown(&self, rows: &[SourceRow]) -> Option<String> {
         for (source, shows) in self.shows.iter().filter(|_| self.taken) {
@@ -95,7 +112,7 @@ impl Deed {
     fn sources(&self) -> Vec<SourceId> {
         match &self.act {
             Act::Star { sources } | Act::Unstar { sources } | Act::DeleteSources { sources } => sources.clone(),
-            Act::Seen { source, .. } | Act::DeleteItems { source, .. } => vec![*source],
+            Act::Seen { source, .. } | Act::DeleteItems { source, .. } | Act::Reply { source, .. } => vec![*source],
         }
     }
 }
@@ -110,13 +127,14 @@ pub(super) fn of_a_round(
     let mut newcomers = Newcomers { control, dice };
     let mut deeds = Vec::new();
     while deeds.len() < acts {
-        match newcomers.dice.below(7) {
+        match newcomers.dice.below(8) {
             0 => deeds.push(newcomers.star()?),
             1 => deeds.push(newcomers.unstar()?),
             2 => deeds.extend(newcomers.star_and_unstar()?),
             3 => deeds.push(newcomers.seen(journalist)?),
             4 => deeds.push(newcomers.delete_item()?),
             5 => deeds.push(newcomers.delete_conversation()?),
+            6 => deeds.extend(newcomers.replies(journalist)?),
             _ => deeds.push(newcomers.delete_sources()?),
         }
     }
@@ -134,6 +152,15 @@ pub(super) fn rest_of_a_round(control: &Control, deeds: &[Deed]) -> Result<Vec<D
     };
     let left: Vec<_> = all.into_iter().filter_map(|id| listed(&id)).collect();
     if left.is_empty() { Ok(Vec::new()) } else { Ok(vec![deletion(&left)?]) }
+}
+
+/// What a shown conversation says under the id of a reply, which the server may list or not.
+pub(super) fn said(conversation: &[Reply], id: ReplyId) -> Option<&str> {
+    conversation.iter().find_map(|part| match part {
+        Reply::Text(text) if text.item == ItemId::Reply(id) => Some(text.text.as_str()),
+        Reply::Outgoing(outgoing) if outgoing.reply == id => Some(outgoing.text.as_str()),
+        _other => None,
+    })
 }
 
 fn deletion(sources: &[RecordId]) -> Result<Deed, SoakError> {
@@ -179,7 +206,11 @@ impl Item {
 
 impl Newcomers<'_> {
     fn source(&mut self) -> Result<RecordId, SoakError> {
-        let command = Command::NewSource { designation: None, key: KeyChoice::Any, state: SourceState::Listed };
+        self.source_with(KeyChoice::Any)
+    }
+
+    fn source_with(&mut self, key: KeyChoice) -> Result<RecordId, SoakError> {
+        let command = Command::NewSource { designation: None, key, state: SourceState::Listed };
         match self.control.apply(command)? {
             Outcome::Source { uuid, .. } => Ok(uuid),
             other => Err(wrong(format!("the server made no source: {other:?}"))),
@@ -243,6 +274,21 @@ impl Newcomers<'_> {
         let changes = items.iter().map(|item| item.seen_by(journalist)).collect();
         let act = Act::Seen { source, items: items.iter().map(|item| item.id).collect() };
         Ok(about(source, act, changes, Shows::NothingUnread))
+    }
+
+    /// Some replies to one source, which reads them with a quick key.
+    fn replies(&mut self, journalist: &RecordId) -> Result<Vec<Deed>, SoakError> {
+        let record = self.source_with(KeyChoice::Pool(QUICK_KEY))?;
+        let source: SourceId = record.as_str().parse()?;
+        let mut deeds = Vec::new();
+        for number in 0..=self.dice.below(MOST_REPLIES) {
+            let id = self.dice.uuid();
+            let (reply, text) = (id.as_str().parse()?, ReplyText::try_new(format!("reply {number} as {id}"))?);
+            let sent = Change::ReplySent { reply: id, source: record.clone(), journalist: journalist.clone() };
+            let deed = about(source, Act::Reply { source, reply, text }, vec![sent], Shows::Starred(false));
+            deeds.push(deed);
+        }
+        Ok(deeds)
     }
 
     fn delete_item(&mut self) -> Result<Deed, SoakError> {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use control::client::{Arrival, Client, ClientError};
-use control::{ActState, Event, Failure, QueueEntry, Reply, Request, Session, SourceRow, Taken};
+use control::{ActState, Event, Failure, KeyState, QueueEntry, Reply, Request, Session, SourceRow, Taken};
 use protocol::value::{OneTimeCode, Passphrase, Username, ValueError};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::deeds::Deed;
+use super::deeds::{self, Deed};
 use super::show::Show;
 use super::{SoakError, wrong};
 use crate::environment::Environment;
@@ -88,6 +88,7 @@ impl Driver<'_> {
             self.ask(&mut client, Request::Refresh).await?;
             *self.synced = true;
         }
+        self.until_keys_are_looked_at(&mut client).await?;
         for at in 0..self.deeds.len() {
             self.act(&mut client, at).await?;
         }
@@ -106,17 +107,38 @@ impl Driver<'_> {
         Ok(replies)
     }
 
-    /// What was taken shows, whatever has happened since.
-    async fn check_shown(&self, client: &mut Client) -> Result<(), Stop> {
-        let mut rows: Vec<SourceRow> = Vec::new();
+    async fn sources(&self, client: &mut Client) -> Result<Vec<SourceRow>, ClientError> {
+        let mut rows = Vec::new();
         for reply in self.ask(client, Request::Sources).await? {
             let Reply::Sources(some) = reply else { continue };
             rows.extend(some);
         }
-        match self.deeds.iter().find_map(|deed| deed.not_shown(&rows)) {
-            None => Ok(()),
-            Some(text) => Err(wrong(text).into()),
+        Ok(rows)
+    }
+
+    /// What was taken shows, whatever has happened since.
+    async fn check_shown(&self, client: &mut Client) -> Result<(), Stop> {
+        let rows = self.sources(client).await?;
+        if let Some(text) = self.deeds.iter().find_map(|deed| deed.not_shown(&rows)) {
+            return Err(wrong(text).into());
         }
+        for (source, id, text) in self.deeds.iter().filter_map(Deed::told) {
+            let shown = self.ask(client, Request::Show { source: source.to_string() }).await?;
+            if deeds::said(&shown, id) != Some(text) {
+                return Err(wrong(format!("the reply {id} to {source} was taken, and does not show")).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// A source can be answered once its key has been looked at, which follows a sync and a start.
+    async fn until_keys_are_looked_at(&self, client: &mut Client) -> Result<(), Stop> {
+        let mut watching = Client::connect(&self.environment.control_socket()).await?;
+        watching.request(Request::Watch, |_| {}).await?;
+        while self.sources(client).await?.iter().any(|row| matches!(row.key, KeyState::New { .. })) {
+            watching.next_event().await?;
+        }
+        Ok(())
     }
 
     async fn sign_in(&mut self, client: &mut Client) -> Result<(), Stop> {
@@ -222,6 +244,8 @@ impl Driver<'_> {
                 | Event::SyncFresh
                 | Event::SourcesChanged(_)
                 | Event::Download(_)
+                | Event::Read(_)
+                | Event::KeyHeld { .. }
                 | Event::Paused(_)
                 | Event::Resumed => {}
             }

@@ -77,8 +77,7 @@ async fn d1_what_was_not_deleted_is_deleted_again_or_restored_with_all_its_items
     assert_eq!((overdue.not_deleted().await, queued(&overdue.environment, act).await), (0, None));
     overdue.watch.until("sync_ended").await.unwrap();
     overdue.refresh().await;
-    let shown = overdue.environment.json(&["show", &overdue.source], "").await.unwrap();
-    assert_eq!(shown, overdue.before);
+    assert_eq!(shown_with_key(&overdue.environment, &overdue.source).await, overdue.before);
     assert_eq!(overdue.deletions(), 2);
     overdue.environment.stop().await.unwrap();
 }
@@ -95,8 +94,7 @@ async fn d1_what_was_not_deleted_and_is_refused_the_next_time_comes_back() {
     until_act(&mut overdue.watch, act, "refused").await;
     overdue.refresh().await;
     assert_eq!(queued(&overdue.environment, act).await.unwrap()["state"], "refused");
-    let shown = overdue.environment.json(&["show", &overdue.source], "").await.unwrap();
-    assert_eq!(shown, overdue.before);
+    assert_eq!(shown_with_key(&overdue.environment, &overdue.source).await, overdue.before);
     overdue.environment.stop().await.unwrap();
 }
 

@@ -111,7 +111,7 @@ async fn d8_without_a_session_nothing_is_done_and_nothing_changes() {
     environment.json(&["refresh"], "").await.unwrap();
     environment.json(&["logout"], "").await.unwrap();
     until_log(&environment, |log| log.count("POST", "/api/v1/logout") == 1).await;
-    let before = environment.json(&["show", &source], "").await.unwrap();
+    let before = shown_with_key(&environment, &source).await;
     let requests = environment.server().control().with_log(|log| log.total());
     for command in [
         &["star", &source][..],

@@ -42,6 +42,43 @@ most_wait_ms = 86400000
     environment.stop().await.unwrap();
 }
 
+/// Case Q2: what waited during a pause goes on in the order in which it was asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn q2_after_a_resume_files_and_acts_go_in_the_order_in_which_they_were_asked_for() {
+    let environment = environment(0, 0, ASKED).await;
+    environment.login(&MARLOW).await.unwrap();
+    let control = environment.server().control().clone();
+    let (source, message, first) = newcomer(&environment, 700, 3_000);
+    let files = [first, newcomer(&environment, 700, 3_000).2, newcomer(&environment, 700, 3_000).2];
+    let mut watch = environment.watch().await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    until_download(&mut watch, &message, "stored").await;
+    environment.json(&["pause"], "").await.unwrap();
+    // The last one first, so that no other order looks the same.
+    for file in files.iter().rev() {
+        environment.json(&["download", file.as_str()], "").await.unwrap();
+    }
+    environment.json(&["star", source.as_str()], "").await.unwrap();
+    environment.json(&["seen", source.as_str()], "").await.unwrap();
+    assert!(files.iter().all(|file| downloads(&environment, file).is_empty()));
+    let held_back = fault(&environment, DOWNLOADS, FaultAct::HoldAnswer);
+    environment.json(&["resume"], "").await.unwrap();
+    control.wait_for_log(|log| log.held() == 2).await;
+    let asked = |file| downloads(&environment, file).len();
+    assert_eq!((asked(&files[2]), asked(&files[1]), asked(&files[0])), (1, 1, 0), "two at a time, and the third waits");
+    control.apply(Command::RemoveFault { id: held_back }).unwrap();
+    until_download(&mut watch, &files[0], "stored").await;
+    control.wait_for_log(|log| log.count("POST", "/api/v1/seen") == 1).await;
+    let star = format!("/api/v1/sources/{source}/add_star");
+    let acts: Vec<_> = control
+        .requests()
+        .into_iter()
+        .filter(|request| request.path == star || request.path == "/api/v1/seen")
+        .collect();
+    assert_eq!(acts.iter().map(|request| request.path == star).collect::<Vec<_>>(), [true, false]);
+    environment.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_users_pause_lasts_until_the_user_ends_it_also_over_a_restart() {
     let mut environment = environment(1, 0, ASKED).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use control::client::{Arrival, Client};
 use control::{Deletion, ItemKind, Reply, Request, SourceRow};
 use sha2::Digest as _;
-use staging::environment::{Environment, EnvironmentOptions, PROXY_VM, Watch};
+use staging::environment::{Environment, EnvironmentOptions, KeyAccess, PROXY_VM, Watch};
 use staging::generator::MARLOW;
 use staging::qrexec::broker::{Event, EventKind, RefusedBy, Start, StartOutcome};
 use staging::server::{Command, FaultAct, RecordId, SourceState};
@@ -230,6 +230,7 @@ fn download_calls(events: &[Event]) -> (usize, usize) {
 async fn q6_calls_that_do_not_start_are_made_again_until_everything_is_there() {
     const FAILURES: usize = 3;
     let mut options = EnvironmentOptions::with_sources(5, 4).unwrap();
+    options.key = KeyAccess::Unreachable;
     options.client_config = ASKED.to_owned();
     options.qrexec.start = Start::Gated;
     let environment = Environment::with_daemon(options).await.unwrap();

@@ -1,7 +1,7 @@
 //! Environments in which things happen by themselves, soon, and what tests ask of them.
 
 use serde_json::Value;
-use staging::environment::{Environment, EnvironmentOptions, Watch};
+use staging::environment::{Environment, EnvironmentOptions, KeyAccess, Watch};
 use staging::generator::MARLOW;
 use staging::server::{Command, Fault, FaultAct, KeyChoice, LoggedRequest, Matching, Outcome, RecordId, SourceState};
 
@@ -27,10 +27,11 @@ first_wait_ms = 50
 most_wait_ms = 200
 ";
 
-/// An environment of that configuration, with its daemon.
+/// An environment of that configuration, with its daemon. The key is out of reach: what is fetched stays as it came.
 pub(crate) async fn environment(sources: u32, items: u32, config: &str) -> Environment {
     let mut options = EnvironmentOptions::with_sources(sources, items).unwrap();
     options.client_config = config.to_owned();
+    options.key = KeyAccess::Unreachable;
     Environment::with_daemon(options).await.unwrap()
 }
 

@@ -1,12 +1,11 @@
 use control::{
-    Content, DownloadChange, DownloadState, DownloadStep, Failure, FromDaemon, Session, SessionEnd, ToDaemon, greeting,
+    Content, DownloadChange, DownloadState, DownloadStep, Failure, ReadChange, ReadStep, Session, SessionEnd,
 };
-use protocol::frame::{FrameDecoder, encode_frame, frame_bytes};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 
 use super::super::exit::Exit;
-use super::super::samples::{self, file, item, source_id};
+use super::super::played::{Said, play, says};
+use super::super::samples::{self, decrypted, file, item, source_id};
 use super::*;
 
 fn asked(wait: bool, no_wait: bool) -> Download {
@@ -44,55 +43,11 @@ fn nobody_waits_for_what_is_being_deleted() {
     assert!(error.exit() == Exit::Conflict && error.to_string().contains("9b040002"), "{error}");
 }
 
-/// What a daemon says to a request: what happens meanwhile, the answer, what happens then.
-type Said = (Vec<Event>, Result<Vec<Reply>, FailureKind>, Vec<Event>);
-
-fn says(replies: Vec<Reply>) -> Said {
-    (Vec::new(), Ok(replies), Vec::new())
-}
-
-/// Plays the daemon on one connection.
-async fn play(listener: UnixListener, mut script: impl FnMut(Request) -> Said) {
-    let (mut stream, _) = listener.accept().await.unwrap();
-    let mut decoder = FrameDecoder::new();
-    loop {
-        if decoder.next_payload().unwrap().is_some() {
-            break;
-        }
-        fill(&mut stream, &mut decoder).await;
-    }
-    stream.write_all(&frame_bytes(&greeting::greeting()).unwrap()).await.unwrap();
-    loop {
-        let Some(ToDaemon { id, request }) = decoder.next_message().unwrap() else {
-            fill(&mut stream, &mut decoder).await;
-            continue;
-        };
-        let (before, answer, after) = script(request);
-        let (replies, result) = match answer {
-            Ok(replies) => (replies, Ok(())),
-            Err(kind) => (Vec::new(), Err(Failure { kind, message: "no".to_owned() })),
-        };
-        let messages = before
-            .into_iter()
-            .map(FromDaemon::Event)
-            .chain(replies.into_iter().map(|reply| FromDaemon::Item { id, reply }))
-            .chain([FromDaemon::Done { id, result }])
-            .chain(after.into_iter().map(FromDaemon::Event));
-        for message in messages {
-            stream.write_all(&encode_frame(&message).unwrap()).await.unwrap();
-        }
-    }
-}
-
-async fn fill(stream: &mut UnixStream, decoder: &mut FrameDecoder) {
-    let mut chunk = [0; 4096];
-    let count = stream.read(&mut chunk).await.unwrap();
-    assert!(count > 0, "the client is gone");
-    decoder.feed(&chunk[..count]);
-}
-
 /// Waits for items with a daemon that says what the script does.
-async fn wait_for(items: &[ConversationItem], script: impl FnMut(Request) -> Said) -> Result<(), CliError> {
+async fn wait_for(
+    items: &[ConversationItem],
+    mut script: impl FnMut(Request) -> Said,
+) -> Result<Vec<ItemId>, CliError> {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("control.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -103,16 +58,21 @@ async fn wait_for(items: &[ConversationItem], script: impl FnMut(Request) -> Sai
         let ended = until_settled(&mut client, &mut waiting, &mut screen).await;
         screen.finish();
         ended?;
-        waiting.outcome()
+        waiting.outcome()?;
+        Ok(waiting.there().into_iter().map(|(item, _, _)| item).collect())
     };
     tokio::select! {
         waited = waited => waited,
-        () = play(listener, script) => panic!("the daemon does not go first"),
+        () = play(listener, |request| Some(script(request))) => panic!("the daemon does not go first"),
     }
 }
 
 fn event(number: u32, step: DownloadStep) -> Event {
     Event::Download(DownloadChange { source: source_id(1), item: item(number), step })
+}
+
+fn read(number: u32, step: ReadStep) -> Event {
+    Event::Read(ReadChange { source: source_id(1), item: item(number), step })
 }
 
 fn found(item: ConversationItem) -> Reply {
@@ -122,19 +82,30 @@ fn found(item: ConversationItem) -> Reply {
 #[tokio::test(start_paused = true)]
 async fn what_comes_is_waited_for_to_its_end() {
     let running = samples::download(1, DownloadState::Running { received: 5 });
-    wait_for(&[file(1), file(2)], |request| match request {
+    let mut looked_at = Vec::new();
+    let there = wait_for(&[file(1), file(2)], |request| match request {
         Request::Downloads => (
-            vec![event(2, DownloadStep::Stored { size: 612 })],
+            vec![event(2, DownloadStep::Stored { size: 612 }), read(2, ReadStep::Decrypted)],
             Ok(vec![Reply::Downloads(vec![running.clone()])]),
             vec![
                 event(1, DownloadStep::Progress { received: 500, total: Some(612) }),
                 event(1, DownloadStep::Stored { size: 612 }),
+                read(1, ReadStep::Started),
+                read(1, ReadStep::Decrypted),
             ],
         ),
+        Request::FindItems { words } => {
+            looked_at.extend(words.clone());
+            let number = if words == [item(1).to_string()] { 1 } else { 2 };
+            says(vec![found(ConversationItem { content: decrypted(Some("a.pdf")), ..file(number) })])
+        }
         other => panic!("{other:?}"),
     })
     .await
     .unwrap();
+    assert_eq!(there, [item(1), item(2)]);
+    looked_at.sort();
+    assert_eq!(looked_at, [item(1), item(2)].map(|item| item.to_string()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,7 +163,7 @@ async fn missed_events_are_made_up_for() {
             (Vec::new(), Ok(vec![Reply::Downloads(listed)]), after)
         }
         Request::Status => says(vec![Reply::Status(Box::new(status.clone()))]),
-        Request::FindItems { .. } => says(vec![found(ConversationItem { content: Content::Downloaded, ..file(1) })]),
+        Request::FindItems { .. } => says(vec![found(ConversationItem { content: decrypted(None), ..file(1) })]),
         other => panic!("{other:?}"),
     })
     .await

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use control::{
     Content, ConversationItem, Deletion, DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep,
-    Event, FailureKind, PauseReason, Session, SessionEnd, Status,
+    Event, FailureKind, PauseReason, ReadChange, ReadStep, Session, SessionEnd, Status,
 };
 use protocol::value::{Designation, ItemId, Timestamp};
 use tokio::time::Instant;
@@ -60,7 +60,15 @@ enum State {
     },
     /// It ended in some way, or is no longer listed: the daemon is to be asked.
     Unclear,
-    There,
+    /// It is there, and is being decrypted or waits to be; the last attempt failed for this reason.
+    Opening {
+        reason: Option<String>,
+    },
+    /// It can be read. Of a file: its name, if its source gave it one.
+    There {
+        bytes: u64,
+        name: Option<String>,
+    },
     Failed {
         reason: String,
     },
@@ -71,8 +79,8 @@ enum State {
 impl State {
     fn is_settled(&self) -> bool {
         match self {
-            Self::Waiting { .. } | Self::Running { .. } | Self::Unclear => false,
-            Self::There | Self::Failed { .. } | Self::Stopped => true,
+            Self::Waiting { .. } | Self::Running { .. } | Self::Unclear | Self::Opening { .. } => false,
+            Self::There { .. } | Self::Failed { .. } | Self::Stopped => true,
         }
     }
 
@@ -95,7 +103,13 @@ impl State {
 impl Waiting {
     pub(super) fn for_items(items: &[ConversationItem]) -> Self {
         let awaited = |item: &ConversationItem| {
-            let state = if item.content == Content::Downloaded { State::There } else { State::waiting() };
+            let state = match &item.content {
+                Content::Decrypted { bytes, name, .. } => State::There { bytes: *bytes, name: name.clone() },
+                Content::Downloaded { reason } => State::Opening { reason: reason.clone() },
+                Content::Absent | Content::Wanted { .. } | Content::Sealed { .. } | Content::Failed { .. } => {
+                    State::waiting()
+                }
+            };
             (item_id(item), Awaited { designation: None, size: item.size.get(), state })
         };
         Self { listed: true, items: items.iter().map(awaited).collect(), ..Self::for_all_files() }
@@ -130,12 +144,17 @@ impl Waiting {
 
     /// Only a person can go on: there is nothing to wait for.
     pub(super) fn refuse_if_nothing_comes(&self) -> Result<(), CliError> {
-        if self.signed_out && !self.is_over() { Err(CliError::NobodyFetches) } else { Ok(()) }
+        let to_fetch = |item: &Awaited| matches!(item.state, State::Waiting { .. } | State::Running { .. });
+        // To decrypt what is there nobody has to be signed in.
+        let nothing_comes = self.signed_out && (!self.listed || self.items.values().any(to_fetch));
+        if nothing_comes { Err(CliError::NobodyFetches) } else { Ok(()) }
     }
 
     /// Remembers of what kind a failure is; only an event says that.
     pub(super) fn note_why(&mut self, event: &Event) {
-        if let Event::Download(DownloadChange { item, step: DownloadStep::Failed(failure), .. }) = event {
+        if let Event::Download(DownloadChange { item, step: DownloadStep::Failed(failure), .. })
+        | Event::Read(ReadChange { item, step: ReadStep::Sealed(failure), .. }) = event
+        {
             self.kinds.insert(*item, failure.kind);
         }
     }
@@ -144,6 +163,7 @@ impl Waiting {
         self.note_why(event);
         match event {
             Event::Download(change) => self.change(change, now),
+            Event::Read(change) => self.read(change),
             Event::Paused(reason) => self.paused.push(reason.clone()),
             Event::Resumed => self.paused.clear(),
             Event::SessionStarted(_) => {
@@ -160,6 +180,7 @@ impl Waiting {
             | Event::SourcesChanged(_)
             | Event::SyncStale { .. }
             | Event::SyncFresh
+            | Event::KeyHeld { .. }
             | Event::Act(_) => {}
         }
     }
@@ -173,12 +194,21 @@ impl Waiting {
                 }
             }
             DownloadStep::Progress { received, total } => item.state.running(*received, *total, now),
-            DownloadStep::Stored { .. } => item.state = State::There,
+            DownloadStep::Stored { .. } => item.state = State::Opening { reason: None },
             DownloadStep::Postponed { failure, next_try } => {
                 item.state = State::Waiting { reason: Some(failure.message.clone()), next_try: *next_try };
             }
             DownloadStep::Failed(_) | DownloadStep::Stopped => item.state = State::Unclear,
         }
+    }
+
+    fn read(&mut self, change: &ReadChange) {
+        let Some(item) = self.items.get_mut(&change.item).filter(|item| !item.state.is_settled()) else { return };
+        item.state = match &change.step {
+            ReadStep::Started => State::Opening { reason: None },
+            ReadStep::Postponed(failure) => State::Opening { reason: Some(failure.message.clone()) },
+            ReadStep::Decrypted | ReadStep::Sealed(_) | ReadStep::Stopped => State::Unclear,
+        };
     }
 
     /// Takes over what the daemon lists: all that waits, runs or has failed.
@@ -223,14 +253,21 @@ impl Waiting {
                 State::Waiting { reason: reason.clone(), next_try: None }
             }
             Some((Deletion::None, Content::Failed { reason })) => State::Failed { reason: reason.clone() },
-            Some((Deletion::None | Deletion::Pending, Content::Downloaded)) => State::There,
+            Some((Deletion::None, Content::Downloaded { reason })) => State::Opening { reason: reason.clone() },
+            Some((Deletion::None | Deletion::Pending, Content::Decrypted { bytes, name, .. })) => {
+                State::There { bytes: *bytes, name: name.clone() }
+            }
+            Some((Deletion::None, Content::Sealed { reason, .. })) => {
+                self.kinds.insert(id, FailureKind::Sealed);
+                State::Failed { reason: reason.clone() }
+            }
             Some((Deletion::None, Content::Absent)) | Some((Deletion::Pending, _)) | None => State::Stopped,
         };
     }
 
     /// What a person sees meanwhile: what runs, what waits for a next try, and how much is there.
     pub(super) fn lines(&self, now: Instant) -> Vec<String> {
-        let (mut running, mut postponed, mut there) = (Vec::new(), Vec::new(), 0_usize);
+        let (mut running, mut opening, mut postponed, mut there) = (Vec::new(), Vec::new(), Vec::new(), 0_usize);
         for (id, item) in &self.items {
             match &item.state {
                 State::Running { received, total, rate } => running.push(text::progress(&Progress {
@@ -243,21 +280,38 @@ impl Waiting {
                 State::Waiting { reason: Some(reason), next_try } => {
                     postponed.push(text::postponed_download(*id, reason, *next_try));
                 }
-                State::There => there = there.saturating_add(1),
+                State::Opening { reason } => opening.push(text::decrypting(*id, reason.as_deref())),
+                State::There { .. } => there = there.saturating_add(1),
                 State::Waiting { reason: None, .. } | State::Unclear | State::Failed { .. } | State::Stopped => {}
             }
         }
         let several = self.items.len() > 1;
-        let nothing_runs = running.is_empty() && postponed.is_empty();
+        let nothing_runs = running.is_empty() && opening.is_empty() && postponed.is_empty();
         running.truncate(MAX_LINES);
+        opening.truncate(MAX_LINES);
         postponed.truncate(MAX_LINES);
         let mut lines = running;
+        lines.extend(opening);
         lines.extend(postponed);
         lines.extend(text::paused(&self.paused));
         if several || nothing_runs {
             lines.push(format!("{there} of {} there", self.items.len()));
         }
         lines
+    }
+
+    /// What can be read: of each its id, its length in bytes, and its name.
+    pub(super) fn there(&self) -> Vec<(ItemId, u64, Option<&str>)> {
+        let there = self.items.iter().filter_map(|(id, item)| match &item.state {
+            State::There { bytes, name } => Some((*id, *bytes, name.as_deref())),
+            State::Waiting { .. }
+            | State::Running { .. }
+            | State::Unclear
+            | State::Opening { .. }
+            | State::Failed { .. }
+            | State::Stopped => None,
+        });
+        there.collect()
     }
 
     /// Whether all of it is there.
@@ -270,7 +324,12 @@ impl Waiting {
             .iter()
             .filter_map(|(id, item)| match &item.state {
                 State::Failed { reason } => Some((id, reason)),
-                State::Waiting { .. } | State::Running { .. } | State::Unclear | State::There | State::Stopped => None,
+                State::Waiting { .. }
+                | State::Running { .. }
+                | State::Unclear
+                | State::Opening { .. }
+                | State::There { .. }
+                | State::Stopped => None,
             })
             .collect();
         if let Some((id, reason)) = failed.first() {

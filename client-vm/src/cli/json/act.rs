@@ -67,20 +67,24 @@ pub(super) fn entry(entry: &QueueEntry) -> Value {
         "journalist": entry.journalist.as_str(),
         "username": entry.username.as_ref().map(|username| username.as_str()),
         "own": entry.own,
-        "state": match entry.state {
-            ActState::Waiting => "waiting",
-            ActState::Opening => "opening",
-            ActState::Running => "running",
-            ActState::Unconfirmed => "unconfirmed",
-            ActState::Held => "held",
-            ActState::Refused => "refused",
-            ActState::NotDeleted => "not_deleted",
-        },
+        "state": state(&entry.state),
         "since": time(entry.since),
         "attempts": entry.attempts,
         "next_try": entry.next_try.map(time),
         "reason": entry.reason,
     })
+}
+
+pub(super) fn state(state: &ActState) -> &'static str {
+    match state {
+        ActState::Waiting => "waiting",
+        ActState::Opening => "opening",
+        ActState::Running => "running",
+        ActState::Unconfirmed => "unconfirmed",
+        ActState::Held => "held",
+        ActState::Refused => "refused",
+        ActState::NotDeleted => "not_deleted",
+    }
 }
 
 fn kind(kind: ActKind) -> &'static str {
@@ -90,6 +94,7 @@ fn kind(kind: ActKind) -> &'static str {
         ActKind::Seen => "seen",
         ActKind::DeleteSource => "delete_source",
         ActKind::DeleteItem => "delete_item",
+        ActKind::Reply => "reply",
     }
 }
 
@@ -104,7 +109,7 @@ fn deal_name(deal: Deal) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use control::{Failure, FailureKind};
+    use control::{Failure, FailureKind, QueueStatus};
     use protocol::value::Timestamp;
 
     use super::super::super::samples::{self, source_id, taken};
@@ -123,10 +128,11 @@ mod tests {
 
     #[test]
     fn an_entry_has_all_fields_whatever_is_known() {
-        let parsed: Value = serde_json::from_str(&queue(&[], &[samples::entry(3)], &[])).unwrap();
+        let parsed: Value = serde_json::from_str(&queue(&QueueStatus::default(), &[samples::entry(3)], &[])).unwrap();
+        let nothing = json!({ "waiting": 0, "running": 0, "failed": 0 });
         assert_eq!(
             parsed,
-            json!({ "format": 1, "paused": [], "downloads": [], "queue": [{
+            json!({ "format": 1, "paused": [], "downloads": [], "decrypt": nothing, "queue": [{
                 "act": 3,
                 "kind": "star",
                 "source": "3f2a6f8e-0000-4000-8000-000000000001",

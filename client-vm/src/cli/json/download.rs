@@ -1,8 +1,8 @@
 //! Downloads and pauses as JSON.
 
 use control::{
-    Content, DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason,
-    QueueStatus, Wanted,
+    DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason, QueueStatus,
+    Wanted,
 };
 use protocol::value::ItemId;
 use serde_json::{Value, json};
@@ -12,6 +12,15 @@ use super::{object, time};
 /// What was asked for.
 pub(in crate::cli) fn wanted(wanted: &Wanted) -> String {
     object(json!({ "asked": wanted.asked, "already": wanted.already }))
+}
+
+/// The end of a wait: the same, and what is there, each with its length in bytes and its name.
+pub(in crate::cli) fn fetched(wanted: &Wanted, there: &[(ItemId, u64, Option<&str>)]) -> String {
+    let there: Vec<_> = there
+        .iter()
+        .map(|(item, bytes, name)| json!({ "item": item.as_str(), "kind": kind(*item), "bytes": bytes, "name": name }))
+        .collect();
+    object(json!({ "asked": wanted.asked, "already": wanted.already, "there": there }))
 }
 
 /// What is not fetched after all.
@@ -49,22 +58,17 @@ pub(super) fn paused_event(reason: &PauseReason) -> Value {
 }
 
 pub(super) fn lanes(queue: &QueueStatus) -> Value {
-    let QueueStatus { paused: _, acts, messages, files } = queue;
-    json!({ "acts": lane(*acts), "messages": lane(*messages), "files": lane(*files) })
+    let QueueStatus { paused: _, acts, messages, files, decrypt } = queue;
+    json!({
+        "acts": lane(*acts),
+        "messages": lane(*messages),
+        "files": lane(*files),
+        "decrypt": lane(*decrypt),
+    })
 }
 
-fn lane(counts: LaneCounts) -> Value {
+pub(super) fn lane(counts: LaneCounts) -> Value {
     json!({ "waiting": counts.waiting, "running": counts.running, "failed": counts.failed })
-}
-
-pub(super) fn content(content: &Content) -> Value {
-    let (state, reason) = match content {
-        Content::Absent => ("absent", None),
-        Content::Wanted { reason } => ("wanted", reason.as_deref()),
-        Content::Downloaded => ("downloaded", None),
-        Content::Failed { reason } => ("failed", Some(reason.as_str())),
-    };
-    json!({ "state": state, "reason": reason })
 }
 
 /// What waits, runs or has failed, with all fields whatever its state.
@@ -119,7 +123,7 @@ pub(super) fn change(change: &DownloadChange) -> Value {
     event
 }
 
-fn kind(item: ItemId) -> &'static str {
+pub(super) fn kind(item: ItemId) -> &'static str {
     match item {
         ItemId::Submission(_) => "submission",
         ItemId::Reply(_) => "reply",
@@ -213,12 +217,5 @@ mod tests {
             event(&Event::SyncStale { last_success: None }),
             r#"{"event":"sync_stale","format":1,"last_success":null}"#
         );
-    }
-
-    #[test]
-    fn content_always_has_a_reason_or_null() {
-        assert_eq!(content(&Content::Absent), json!({ "state": "absent", "reason": null }));
-        let failed = Content::Failed { reason: "gone".to_owned() };
-        assert_eq!(content(&failed), json!({ "state": "failed", "reason": "gone" }));
     }
 }

@@ -15,6 +15,7 @@ pub(in crate::cli) fn acted_on_sources(kind: ActKind, sources: &[SourceRow], tak
         ActKind::Unstar => "Unstarred",
         ActKind::Seen => "Marked as seen",
         ActKind::DeleteSource | ActKind::DeleteItem => "Deleting",
+        ActKind::Reply => "Answering",
     };
     match (sources, objects) {
         ([source], 0) => format!("{} {}.\n", sanitized(source.designation.as_str()), already(kind, 1)),
@@ -36,6 +37,7 @@ pub(in crate::cli) fn acted_on_items(kind: ActKind, source: &SourceRow, taken: &
         ActKind::Seen => format!("Marked {items} of {whose} as seen."),
         ActKind::Star => format!("Starred {items} of {whose}."),
         ActKind::Unstar => format!("Unstarred {items} of {whose}."),
+        ActKind::Reply => format!("Answering {items} of {whose}."),
         ActKind::DeleteSource | ActKind::DeleteItem => format!("Deleting {items} of {whose}."),
     };
     format!("{what}{}\n", besides(kind, before))
@@ -134,6 +136,7 @@ fn already(kind: ActKind, count: u64) -> String {
         ActKind::Star => format!("{were} starred already"),
         ActKind::Unstar => "had no star".to_owned(),
         ActKind::Seen => format!("{were} seen already"),
+        ActKind::Reply => format!("{were} taken already"),
         ActKind::DeleteSource | ActKind::DeleteItem => format!("{were} being deleted already"),
     }
 }

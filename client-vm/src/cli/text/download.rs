@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use control::{
-    Content, DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason, Wanted,
+    DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason, Wanted,
 };
 use protocol::value::{Designation, ItemId, Timestamp};
 
@@ -51,12 +51,25 @@ pub(in crate::cli) fn stopped(stopped: &Wanted) -> String {
     }
 }
 
-/// The end of a wait for so many items.
-pub(in crate::cli) fn all_are_there(count: u64) -> String {
-    match count {
-        0 => String::new(),
-        1 => "It is there.\n".to_owned(),
-        more => format!("All {more} are there.\n"),
+/// The end of a wait: what is there, each with its length in bytes and its name.
+pub(in crate::cli) fn all_are_there(there: &[(ItemId, u64, Option<&str>)]) -> String {
+    let mut text = match there {
+        [] => String::new(),
+        [_] => "It is there, decrypted:\n".to_owned(),
+        more => format!("All {} are there, decrypted:\n", more.len()),
+    };
+    for (item, length, name) in there {
+        let name = name.map(|name| format!("  {}", sanitized(name))).unwrap_or_default();
+        text.push_str(&format!("{}  {}{name}\n", short_id(item.as_str()), bytes(*length)));
+    }
+    text
+}
+
+/// A line about what is being decrypted, or waits to be.
+pub(in crate::cli) fn decrypting(item: ItemId, reason: Option<&str>) -> String {
+    match reason {
+        None => format!("{}  decrypting", short_id(item.as_str())),
+        Some(reason) => format!("{}  not decrypted yet: {}", short_id(item.as_str()), sanitized(reason)),
     }
 }
 
@@ -178,20 +191,6 @@ pub(super) fn lane(counts: LaneCounts, under_way: &str, failed: &str) -> Option<
     if parts.is_empty() { None } else { Some(parts.join(", ")) }
 }
 
-/// What is held of an item's content. The reason is in full in the queue.
-pub(super) fn content(content: &Content) -> String {
-    let (state, reason) = match content {
-        Content::Absent => ("not here", None),
-        Content::Wanted { reason } => ("waiting", reason.as_deref()),
-        Content::Downloaded => ("here", None),
-        Content::Failed { reason } => ("failed", Some(reason.as_str())),
-    };
-    match reason {
-        Some(reason) => sanitized_within(&format!("{state}: {reason}"), NAME_COLUMNS),
-        None => state.to_owned(),
-    }
-}
-
 /// A step of a download.
 pub(super) fn change(change: &DownloadChange) -> String {
     let step = match &change.step {
@@ -235,7 +234,17 @@ mod tests {
         let say = |asked, already| stopped(&Wanted { asked, already });
         assert_eq!(say(2, 0), "No longer fetching 2 items.\n");
         assert_eq!(say(0, 2), "None of it was to be fetched.\n");
-        assert_eq!([0, 1, 2].map(all_are_there), ["", "It is there.\n", "All 2 are there.\n"]);
+    }
+
+    #[test]
+    fn what_is_there_at_the_end_has_a_length_and_may_have_a_name() {
+        assert_eq!(all_are_there(&[]), "");
+        let one = [(item(1), 1_200, Some("x\u{202e}fdp.exe"))];
+        assert_eq!(all_are_there(&one), "It is there, decrypted:\n9b040001  1.2 kB  x\\u{202e}fdp.exe\n");
+        let two = [(item(1), 5, None), (item(2), 1_000_000, Some("a.pdf"))];
+        assert_eq!(all_are_there(&two), "All 2 are there, decrypted:\n9b040001  5 B\n9b040002  1.0 MB  a.pdf\n");
+        assert_eq!(decrypting(item(1), None), "9b040001  decrypting");
+        assert_eq!(decrypting(item(1), Some("no\nkey")), "9b040001  not decrypted yet: no\\u{a}key");
     }
 
     #[test]
@@ -287,16 +296,6 @@ mod tests {
         assert_eq!(lane(0, 0, 0), None);
         assert_eq!(lane(312, 4, 1).unwrap(), "312 waiting, 4 of them being fetched, 1 failed");
         assert_eq!((lane(2, 0, 0).unwrap(), lane(0, 0, 2).unwrap()), ("2 waiting".to_owned(), "2 failed".to_owned()));
-    }
-
-    #[test]
-    fn content_is_a_word_and_a_reason_where_there_is_one() {
-        let reason = || "x\u{202e}".to_owned();
-        assert_eq!(content(&Content::Absent), "not here");
-        assert_eq!(content(&Content::Wanted { reason: None }), "waiting");
-        assert_eq!(content(&Content::Wanted { reason: Some(reason()) }), "waiting: x\\u{202e}");
-        assert_eq!(content(&Content::Downloaded), "here");
-        assert_eq!(content(&Content::Failed { reason: reason() }), "failed: x\\u{202e}");
     }
 
     #[test]

@@ -2,18 +2,20 @@
 
 use control::{
     ActChange, ActId, ActKind, ActState, ActStep, Deal, DownloadEntry, PauseReason, QueueCounts, QueueEntry,
+    QueueStatus,
 };
 use protocol::value::Timestamp;
 
 use super::super::safe_text::{sanitized, sanitized_within};
 use super::download::{downloads, paused};
-use super::{NAME_COLUMNS, counted, short_id, short_time, table};
+use super::{NAME_COLUMNS, counted, reading, short_id, short_time, table};
 
 /// Why nothing goes on, if that is so; the acts and then the downloads that wait, are under way, or were refused or have
-/// failed.
-pub(in crate::cli) fn queue(reasons: &[PauseReason], acts: &[QueueEntry], entries: &[DownloadEntry]) -> String {
-    let mut parts: Vec<_> = paused(reasons).map(|why| format!("{why}.\n")).into_iter().collect();
-    if acts.is_empty() && entries.is_empty() {
+/// failed; how much is to be decrypted.
+pub(in crate::cli) fn queue(queue: &QueueStatus, acts: &[QueueEntry], entries: &[DownloadEntry]) -> String {
+    let mut parts: Vec<_> = paused(&queue.paused).map(|why| format!("{why}.\n")).into_iter().collect();
+    let to_decrypt = reading::counts(queue.decrypt);
+    if acts.is_empty() && entries.is_empty() && to_decrypt.is_none() {
         parts.push("Nothing waits.\n".to_owned());
     }
     if !acts.is_empty() {
@@ -21,6 +23,9 @@ pub(in crate::cli) fn queue(reasons: &[PauseReason], acts: &[QueueEntry], entrie
     }
     if !entries.is_empty() {
         parts.push(downloads(entries));
+    }
+    if let Some(counts) = to_decrypt {
+        parts.push(format!("To be decrypted: {counts}.\n"));
     }
     parts.join("\n")
 }
@@ -52,7 +57,7 @@ fn table_of_acts(queue: &[QueueEntry]) -> String {
             },
             match entry.kind {
                 ActKind::Seen | ActKind::DeleteItem => entry.objects.to_string(),
-                ActKind::Star | ActKind::Unstar | ActKind::DeleteSource => String::new(),
+                ActKind::Star | ActKind::Unstar | ActKind::DeleteSource | ActKind::Reply => String::new(),
             },
             state(entry),
             entry.attempts.to_string(),
@@ -123,6 +128,7 @@ pub(super) fn change(change: &ActChange) -> String {
         ActKind::Star => format!("star {whose}"),
         ActKind::Unstar => format!("unstar {whose}"),
         ActKind::DeleteSource => format!("delete source {whose}"),
+        ActKind::Reply => format!("a reply to {whose}"),
         ActKind::Seen => format!("mark {} of {whose} as seen", counted(*objects, "item")),
         ActKind::DeleteItem => format!("delete {} of {whose}", counted(*objects, "item")),
     };
@@ -157,6 +163,7 @@ fn what(kind: ActKind) -> &'static str {
         ActKind::Seen => "mark seen",
         ActKind::DeleteSource => "delete source",
         ActKind::DeleteItem => "delete items",
+        ActKind::Reply => "reply",
     }
 }
 
@@ -189,7 +196,7 @@ fn state(entry: &QueueEntry) -> String {
 
 #[cfg(test)]
 mod tests {
-    use control::{Failure, FailureKind};
+    use control::{Failure, FailureKind, LaneCounts};
     use protocol::value::{Designation, Username};
 
     use control::DownloadState;
@@ -199,7 +206,28 @@ mod tests {
 
     /// The queue of acts alone.
     fn queue(acts: &[QueueEntry]) -> String {
-        super::queue(&[], acts, &[])
+        super::queue(&QueueStatus::default(), acts, &[])
+    }
+
+    fn paused_for(reason: PauseReason) -> QueueStatus {
+        QueueStatus { paused: vec![reason], ..QueueStatus::default() }
+    }
+
+    #[test]
+    fn what_is_to_be_decrypted_is_counted() {
+        let decrypt = LaneCounts { waiting: 3, running: 2, failed: 1 };
+        let text = super::queue(&QueueStatus { decrypt, ..QueueStatus::default() }, &[], &[]);
+        assert_eq!(text, "To be decrypted: 3 waiting, 2 of them being decrypted, 1 cannot be decrypted.\n");
+    }
+
+    #[test]
+    fn a_reply_is_an_act_like_others() {
+        let text = queue(&[QueueEntry { kind: ActKind::Reply, state: ActState::Unconfirmed, ..entry(3) }]);
+        let row: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row, ["3", "reply", "candid", "marmot", "unconfirmed", "0"], "{text}");
+        let step = ActStep::Confirmed;
+        let said = change(&ActChange { act: ActId(12), kind: ActKind::Reply, source: source_id(1), objects: 1, step });
+        assert_eq!(said, "Act 12, a reply to 3f2a6f8e: the server has done it.\n");
     }
 
     #[test]
@@ -209,12 +237,15 @@ mod tests {
 
     #[test]
     fn a_paused_queue_says_why_before_all_else() {
-        let text =
-            super::queue(&[PauseReason::User], &[entry(3)], &[download(1, DownloadState::Running { received: 0 })]);
+        let text = super::queue(
+            &paused_for(PauseReason::User),
+            &[entry(3)],
+            &[download(1, DownloadState::Running { received: 0 })],
+        );
         let begins: Vec<_> = text.lines().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
         assert_eq!(begins, ["Nothing", "", "ACT", "3", "", "FETCH", "file"], "{text}");
         assert!(text.starts_with("Nothing is sent or fetched: paused by you: run `splitdrop resume`.\n\n"), "{text}");
-        assert!(super::queue(&[PauseReason::NoSession], &[], &[]).ends_with("\n\nNothing waits.\n"));
+        assert!(super::queue(&paused_for(PauseReason::NoSession), &[], &[]).ends_with("\n\nNothing waits.\n"));
         assert_eq!(resumed(&[]), "The queue goes on.\n");
         assert!(resumed(&[PauseReason::NoSession]).contains("splitdrop login"));
     }

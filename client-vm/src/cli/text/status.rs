@@ -6,7 +6,8 @@ use protocol::value::Timestamp;
 
 use super::super::safe_text::sanitized;
 use super::amount::{ago, until};
-use super::{download, outcome, queue, short_time, signed_in};
+use super::key::grouped;
+use super::{download, outcome, queue, reading, short_time, signed_in};
 
 pub(in crate::cli) fn status(status: &Status, now: Timestamp) -> String {
     let past = |then| format!("{} ({})", ago(then, now), short_time(then));
@@ -44,10 +45,31 @@ pub(in crate::cli) fn status(status: &Status, now: Timestamp) -> String {
             line(label, &counts);
         }
     }
+    if let Some(counts) = reading::counts(status.queue.decrypt) {
+        line("decrypting", &counts);
+    }
     for reason in &status.queue.paused {
         line("paused", &download::reason(reason));
     }
     line("proxy", &proxy(&status.proxy));
+    let openpgp = &status.openpgp;
+    let backend = sanitized(&openpgp.backend);
+    match &openpgp.problem {
+        Some(problem) => line("private key", &format!("by {backend}; nothing is decrypted: {}", sanitized(problem))),
+        None => line("private key", &format!("by {backend}")),
+    }
+    match &openpgp.newsroom_key {
+        Ok(fingerprint) => line("newsroom key", &grouped(fingerprint)),
+        Err(problem) => line("newsroom key", &format!("none, and nobody can be answered: {}", sanitized(problem))),
+    }
+    match openpgp.held_keys {
+        0 => {}
+        1 => line("held keys", "1 source's, to whom replies are held back: `splitdrop sources` marks it"),
+        more => line(
+            "held keys",
+            &format!("{more} sources', to whom replies are held back: `splitdrop sources` marks them"),
+        ),
+    }
     text
 }
 
@@ -80,8 +102,31 @@ mod tests {
     fn only_what_there_is_to_say_is_said() {
         assert_eq!(
             status(&samples::status(), at(0)),
-            "Nobody is signed in.\nlast sync    never\nheld         0 sources, 0 items, 0 unread\nproxy        not connected\n"
+            "Nobody is signed in.\n\
+             last sync    never\n\
+             held         0 sources, 0 items, 0 unread\n\
+             proxy        not connected\n\
+             private key  by split-gpg\n\
+             newsroom key AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA\n"
         );
+    }
+
+    #[test]
+    fn it_says_why_nothing_is_decrypted_and_nobody_answered() {
+        let mut barred = samples::status();
+        barred.openpgp.problem = Some("dom0\nrefused".to_owned());
+        barred.openpgp.newsroom_key = Err("no\u{1b}key".to_owned());
+        barred.openpgp.held_keys = 2;
+        barred.queue.decrypt = LaneCounts { waiting: 7, running: 0, failed: 0 };
+        let text = status(&barred, at(0));
+        for line in [
+            "decrypting   7 waiting\n",
+            "private key  by split-gpg; nothing is decrypted: dom0\\u{a}refused\n",
+            "newsroom key none, and nobody can be answered: no\\u{1b}key\n",
+            "held keys    2 sources', to whom replies are held back: `splitdrop sources` marks them\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 
     #[test]
@@ -105,6 +150,7 @@ mod tests {
                 acts: lane(2, 1),
                 messages: lane(312, 4),
                 files: LaneCounts { failed: 1, ..lane(0, 0) },
+                decrypt: lane(3, 2),
             },
             ..samples::status()
         };
@@ -120,9 +166,12 @@ mod tests {
              queue        2 waiting, 1 being sent; `splitdrop queue` lists them\n\
              messages     312 waiting, 4 of them being fetched\n\
              files        1 failed\n\
+             decrypting   3 waiting, 2 of them being decrypted\n\
              paused       nobody is signed in: run `splitdrop login`\n\
              paused       paused by you: run `splitdrop resume`\n\
-             proxy        not connected\n"
+             proxy        not connected\n\
+             private key  by split-gpg\n\
+             newsroom key AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA\n"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The qrexec calls for acts: one for marks, and one for each act that deletes.
+//! The qrexec calls for acts: one for marks, and one for each act that deletes or answers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ pub(super) enum CallKey {
     Marks,
     /// What one act deletes: dom0 may be asked about each.
     Deletions(ActId),
+    /// One reply.
+    Reply(ActId),
 }
 
 impl CallKey {
@@ -24,6 +26,7 @@ impl CallKey {
         match batch.work {
             Work::Star | Work::Unstar | Work::Seen(_) => Self::Marks,
             Work::DeleteSource | Work::DeleteItem(_) => Self::Deletions(batch.act),
+            Work::Reply(_) => Self::Reply(batch.act),
         }
     }
 
@@ -31,6 +34,7 @@ impl CallKey {
         match self {
             Self::Marks => Scope::Mark,
             Self::Deletions(_) => Scope::Delete,
+            Self::Reply(_) => Scope::Reply,
         }
     }
 }
@@ -95,7 +99,7 @@ impl Calls {
         self.calls
             .iter()
             .filter_map(|(key, state)| match (key, state) {
-                (CallKey::Deletions(act), State::Open { .. }) => Some(*act),
+                (CallKey::Deletions(act) | CallKey::Reply(act), State::Open { .. }) => Some(*act),
                 (CallKey::Marks, _) | (_, State::Opening) => None,
             })
             .collect()
@@ -207,7 +211,8 @@ impl Calls {
     /// Removes the call of an act that is over, unless something of it still runs.
     pub(super) fn finish(&mut self, act: ActId) -> Option<Arc<QrexecCall>> {
         let at = self.calls.iter().position(|(key, state)| {
-            *key == CallKey::Deletions(act) && matches!(state, State::Open { running: 0, .. })
+            (*key == CallKey::Deletions(act) || *key == CallKey::Reply(act))
+                && matches!(state, State::Open { running: 0, .. })
         })?;
         match self.calls.swap_remove(at).1 {
             State::Open { call, .. } => Some(call),

@@ -11,6 +11,7 @@ use super::*;
 use crate::engine::EngineParts;
 use crate::engine::session::OpenSession;
 use crate::store::Store;
+use crate::store::outbox::EnqueueError;
 
 const SOURCES: [&str; 2] = ["10000000-0000-4000-8000-000000000001", "10000000-0000-4000-8000-000000000002"];
 

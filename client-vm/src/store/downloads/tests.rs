@@ -216,7 +216,7 @@ fn what_is_not_listed_any_more_is_doomed_and_what_shares_its_id_is_not() {
     let doomed_now = write(&mut connection, doomed);
     assert_eq!(doomed_now, [(numbers[0], items[0].id()), (numbers[2], items[2].id())]);
     write(&mut connection, |transaction| forget(transaction, &[numbers[0], numbers[2]]));
-    assert_eq!(write(&mut connection, super::numbers), [(numbers[1], false)]);
+    assert_eq!(write(&mut connection, super::numbers), [(numbers[1], Held::Part)]);
 }
 
 #[test]

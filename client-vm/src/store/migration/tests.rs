@@ -59,6 +59,16 @@ const DATA: &[&str] = &[
     "INSERT INTO local_item (item_id, is_reply, state, size_bytes) VALUES
          ('00000020-0000-4000-8000-000000000000', 0, 'downloaded', 612);
      UPDATE local_queue SET paused = 1;",
+    "INSERT INTO local_item (item_id, is_reply, state, plain_bytes, text) VALUES
+         ('00000030-0000-4000-8000-000000000000', 1, 'decrypted', 5, 'hello');
+     INSERT INTO outbox (act, journalist_id, kind, source_id, item_id, item_kind, created_us, text) VALUES
+         (2, '00000001-0000-4000-8000-000000000000', 'reply', '00000010-0000-4000-8000-000000000000',
+          '00000031-0000-4000-8000-000000000000', 'reply', 9, 'an answer');
+     INSERT INTO local_draft VALUES
+         ('00000001-0000-4000-8000-000000000000', '00000010-0000-4000-8000-000000000000', 'a draft', 10);
+     INSERT INTO local_key VALUES
+         ('00000010-0000-4000-8000-000000000000', 'ABABABABABABABABABABABABABABABABABABABAB', 'A', 'A',
+          'ABABABABABABABABABABABABABABABABABABABAB', 'ABABABABABABABABABABABABABABABABABABABAB', 1, NULL, NULL);",
 ];
 
 /// A data directory as the program of that version left it, with data in every table.
@@ -87,7 +97,14 @@ async fn t2_every_earlier_version_is_migrated_with_its_data() {
         assert_eq!((source.counts.messages, source.counts.files, source.counts.replies), (1, 1, 1));
         assert_eq!((source.counts.unread, totals.unreadable.count), (1, 1));
         let numbers = store.read(crate::store::downloads::numbers).await.unwrap();
-        assert_eq!(numbers.len(), usize::from(version >= 3));
+        assert_eq!(numbers.len(), usize::from(version >= 3) + usize::from(version >= 4));
+        let acts = store
+            .read(|transaction| {
+                Ok(transaction.query_row("SELECT count(*) FROM outbox", [], |row| row.get::<_, usize>(0))?)
+            })
+            .await
+            .unwrap();
+        assert_eq!(acts, usize::from(version >= 2) + usize::from(version >= 4));
         assert_eq!(store.read(crate::store::downloads::is_paused).await.unwrap(), version >= 3);
         let history = store.read(crate::store::mirror::load_history).await.unwrap();
         assert_eq!(history.last_success.map(|at| at.get()), Some(7));

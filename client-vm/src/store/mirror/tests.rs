@@ -308,10 +308,10 @@ async fn a_conversation_comes_in_its_order_with_its_authors() {
     assert_eq!(
         kinds,
         [
-            (ItemKind::Reply { id: unknown, author: None }, Seen::Unread),
+            (ItemKind::Reply { id: unknown, author: None, own: false }, Seen::Unread),
             (ItemKind::Submission { id: message, kind: SubmissionKind::Message }, Seen::Seen),
             (ItemKind::Submission { id: file, kind: SubmissionKind::File }, Seen::Unread),
-            (ItemKind::Reply { id: known, author: Some(Username::try_new("ben").unwrap()) }, Seen::Unread),
+            (ItemKind::Reply { id: known, author: Some(Username::try_new("ben").unwrap()), own: false }, Seen::Unread),
         ]
     );
     assert!(conversation(&store, 99).await.is_empty(), "items of a source that is not listed are not shown");

@@ -8,8 +8,9 @@ use protocol::call::{MAX_DELETED, MAX_SEEN};
 use protocol::value::{JournalistId, SourceId, Timestamp};
 use rusqlite::{Transaction, params};
 
-use super::{ROW, Row, Work, read_row};
+use super::{Before, ROW, Row, Work, read_row};
 use crate::store::StoreError;
+use crate::store::keys::NOT_LOOKED_AT;
 
 /// Rows of one source that are sent together: one row, or items of one conversation for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +35,8 @@ pub struct Ready {
 }
 
 /// What is to be sent of `journalist`'s rows now. Of the sources in `busy` something is being sent already. What needs the
-/// user's word goes on without it where the act is one of `open`: dom0 has been asked about it, and its call is there.
+/// user's word goes on without it where the act is one of `open`: dom0 has been asked about it, and its call is there. A
+/// reply waits while the key that its source is offered with has not been looked at.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -46,7 +48,7 @@ pub fn ready(
     open: &HashSet<ActId>,
 ) -> Result<Ready, StoreError> {
     let mut statement = transaction.prepare_cached(&format!(
-        "SELECT {ROW}, held,
+        "SELECT {ROW}, held OR kind = 'reply' AND source_id IN ({NOT_LOOKED_AT}),
                 CASE WHEN wait_from_us IS NULL OR ?2 < wait_from_us THEN 0
                      ELSE max(wait_from_us + wait_us - ?2, 0) END
          FROM outbox
@@ -60,7 +62,10 @@ pub fn ready(
         if busy.contains(&row.source) {
             continue;
         }
-        let held = sql.get::<_, bool>(8)? && !open.contains(&row.act);
+        // A reply that was sent waits for a snapshot.
+        let is_reply = matches!(row.work, Work::Reply(_));
+        let sent = is_reply && row.before == Before::Attempted;
+        let held = sent || sql.get::<_, bool>(8)? && (is_reply || !open.contains(&row.act));
         let due = Due { held, wait: Duration::from_micros(sql.get(9)?) };
         match heads.get_mut(&row.source) {
             Some(head) => head.join(row, due),
@@ -109,7 +114,10 @@ impl Head {
         let (alike, most) = match (self.work, row.work) {
             (Work::Seen(_), Work::Seen(_)) => (true, MAX_SEEN),
             (Work::DeleteItem(_), Work::DeleteItem(_)) => (self.act == row.act, MAX_DELETED),
-            (Work::Star | Work::Unstar | Work::Seen(_) | Work::DeleteSource | Work::DeleteItem(_), _) => (false, 0),
+            (
+                Work::Star | Work::Unstar | Work::Seen(_) | Work::DeleteSource | Work::DeleteItem(_) | Work::Reply(_),
+                _,
+            ) => (false, 0),
         };
         self.closed |= !alike || self.rows.len() >= most;
         if !self.closed && !due.held && due.wait.is_zero() {
@@ -129,7 +137,7 @@ pub fn begin_attempt(transaction: &Transaction<'_>, rows: &[Row], snapshot: u64)
         .prepare_cached(&format!("SELECT {ROW} FROM outbox WHERE id = ?1 AND state IN ('pending', 'attempted')"))?;
     let mut update = transaction.prepare_cached(
         "UPDATE outbox SET state = 'attempted', attempts = attempts + 1, snapshot = max(snapshot, ?2),
-             wait_from_us = NULL, wait_us = NULL
+             in_flight = kind = 'reply', wait_from_us = NULL, wait_us = NULL
          WHERE id = ?1",
     )?;
     for row in rows {

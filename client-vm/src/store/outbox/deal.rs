@@ -88,6 +88,16 @@ pub fn deal(
         if fitting == 0 {
             return Err(DealError::NotSo { act, deal });
         }
+        if deal == Deal::Cancel {
+            // What a reply says is not lost: it is a draft again, unless there is another one.
+            transaction
+                .prepare_cached(
+                    "INSERT OR IGNORE INTO local_draft (journalist_id, source_id, text, written_us)
+                     SELECT journalist_id, source_id, text, created_us FROM outbox
+                     WHERE act = ?1 AND journalist_id = ?2 AND kind = 'reply' AND state = 'pending'",
+                )?
+                .execute(key)?;
+        }
         let mut statement = transaction.prepare_cached(&format!(
             "{change} WHERE act = ?1 AND journalist_id = ?2 AND ({condition}) RETURNING kind, source_id"
         ))?;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use control::act::MAX_OBJECTS;
-use control::{Act, ActId, ActKind, Taken};
-use protocol::value::{ItemId, JournalistId, SourceId, Timestamp};
+use control::{Act, ActId, ActKind, KeyState, ReplyText, Taken};
+use protocol::value::{ItemId, JournalistId, ReplyId, SourceId, Timestamp};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::{ItemName, kind_name};
-use crate::store::StoreError;
+use crate::store::{StoreError, keys};
 
 /// An act was not taken, and nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,19 @@ pub enum EnqueueError {
     /// Nothing is done to what is on its way out.
     #[error("the source {0} is being deleted")]
     BeingDeleted(SourceId),
+    /// Nothing can be encrypted to the source yet.
+    #[error(
+        "{0} has no key yet: it can be answered once the server has made one, which happens when the source returns"
+    )]
+    NoKey(SourceId),
+    /// Something is wrong with the source's key.
+    #[error("replies to {source_id} are held back: {detail}")]
+    KeyHeld {
+        /// The source.
+        source_id: SourceId,
+        /// What is wrong and what to do.
+        detail: String,
+    },
     /// Too many or none.
     #[error("an act names 1 to {MAX_OBJECTS} sources or items")]
     Objects,
@@ -65,6 +78,7 @@ pub fn enqueue(
         Act::Seen { source, items } => desk.items(*source, items, ActKind::Seen)?,
         Act::DeleteSources { sources } => desk.delete_sources(sources)?,
         Act::DeleteItems { source, items } => desk.items(*source, items, ActKind::DeleteItem)?,
+        Act::Reply { source, reply, text } => desk.reply(*source, *reply, text)?,
     };
     let objects = desk.sources.iter().map(|(_, rows)| rows).sum();
     Ok(Enqueued { taken: Taken { act: desk.act, objects, already: desk.already }, kind, sources: desk.sources })
@@ -110,7 +124,7 @@ impl Desk<'_> {
                      AND state IN ('pending', 'refused')",
                 source.as_str(),
             )?;
-            self.add(source, kind, None)?;
+            self.add(source, kind, None, None)?;
         }
         Ok(kind)
     }
@@ -126,7 +140,7 @@ impl Desk<'_> {
                      AND state = 'refused'",
                 source.as_str(),
             )?;
-            self.add(source, ActKind::DeleteSource, None)?;
+            self.add(source, ActKind::DeleteSource, None, None)?;
         }
         Ok(ActKind::DeleteSource)
     }
@@ -140,7 +154,7 @@ impl Desk<'_> {
                     self.already += u64::try_from(items.len()).unwrap_or(u64::MAX);
                     Ok(kind)
                 }
-                ActKind::Seen | ActKind::Star | ActKind::Unstar | ActKind::DeleteSource => {
+                ActKind::Seen | ActKind::Star | ActKind::Unstar | ActKind::DeleteSource | ActKind::Reply => {
                     Err(EnqueueError::BeingDeleted(source))
                 }
             };
@@ -180,20 +194,57 @@ impl Desk<'_> {
                     self.journalist.as_str(),
                     kind_name(kind)
                 ])?;
-            self.add(source, kind, Some((name, order)))?;
+            self.add(source, kind, Some((name, Some(order))), None)?;
         }
         Ok(kind)
+    }
+
+    /// Takes a reply, and the draft that it was.
+    fn reply(&mut self, source: SourceId, reply: ReplyId, text: &ReplyText) -> Result<ActKind, EnqueueError> {
+        if self.shown(&source)?.being_deleted {
+            return Err(EnqueueError::BeingDeleted(source));
+        }
+        let known: bool = self
+            .transaction
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM outbox WHERE kind = 'reply' AND item_id = ?1)
+                     OR EXISTS (SELECT 1 FROM server_reply WHERE id = ?1)",
+            )?
+            .query_row([reply.as_str()], |row| row.get(0))?;
+        if known {
+            self.already += 1;
+            return Ok(ActKind::Reply);
+        }
+        match keys::state(self.transaction, source)? {
+            KeyState::Pinned { .. } => {}
+            KeyState::None => return Err(EnqueueError::NoKey(source)),
+            KeyState::New { .. } => {
+                let detail = "its key has just come and is being looked at: try again".to_owned();
+                return Err(EnqueueError::KeyHeld { source_id: source, detail });
+            }
+            KeyState::Held { detail, .. } => return Err(EnqueueError::KeyHeld { source_id: source, detail }),
+        }
+        self.add(source, ActKind::Reply, Some((ItemName::Reply(reply), None)), Some(text))?;
+        self.forget("DELETE FROM local_draft WHERE source_id = ?1 AND journalist_id = ?2", source.as_str())?;
+        Ok(ActKind::Reply)
     }
 
     fn forget(&self, sql: &str, source: &str) -> rusqlite::Result<usize> {
         self.transaction.prepare_cached(sql)?.execute([source, self.journalist.as_str()])
     }
 
-    fn add(&mut self, source: SourceId, kind: ActKind, item: Option<(ItemName, i64)>) -> Result<(), EnqueueError> {
+    fn add(
+        &mut self,
+        source: SourceId,
+        kind: ActKind,
+        item: Option<(ItemName, Option<i64>)>,
+        text: Option<&ReplyText>,
+    ) -> Result<(), EnqueueError> {
         self.transaction
             .prepare_cached(
-                "INSERT INTO outbox (act, journalist_id, kind, source_id, item_id, item_kind, item_order, created_us)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT INTO outbox
+                     (act, journalist_id, kind, source_id, item_id, item_kind, item_order, created_us, text)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?
             .execute(params![
                 self.act.map_or(0, |act| act.0),
@@ -202,8 +253,9 @@ impl Desk<'_> {
                 source.as_str(),
                 item.map(|(name, _)| name.id().to_string()),
                 item.map(|(name, _)| name.kind()),
-                item.map(|(_, order)| order),
+                item.and_then(|(_, order)| order),
                 self.now.as_i64(),
+                text.map(ReplyText::as_str),
             ])?;
         if self.act.is_none() {
             let first = self.transaction.last_insert_rowid();

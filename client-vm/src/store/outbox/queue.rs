@@ -15,7 +15,7 @@ use crate::store::StoreError;
 pub struct Lane {
     /// The acts that are being sent, and about which sources.
     pub running: HashSet<(ActId, SourceId)>,
-    /// The acts that delete and have their calls.
+    /// The acts that delete or answer and have their calls.
     pub open: HashSet<ActId>,
     /// Those whose calls are being opened.
     pub opening: HashSet<ActId>,
@@ -82,7 +82,7 @@ pub fn queue(transaction: &Transaction<'_>, now: Timestamp, lane: &Lane) -> Resu
 fn is_mark(kind: ActKind) -> bool {
     match kind {
         ActKind::Star | ActKind::Unstar | ActKind::Seen => true,
-        ActKind::DeleteSource | ActKind::DeleteItem => false,
+        ActKind::DeleteSource | ActKind::DeleteItem | ActKind::Reply => false,
     }
 }
 

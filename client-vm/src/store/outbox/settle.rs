@@ -98,6 +98,12 @@ pub fn settle(
         .query_row(params![row.id, *outcome == Outcome::Done], |sql| sql.get(0))
         .optional()?;
     let Some(attempts) = attempts else { return Ok(Settled::Gone) };
+    if matches!(row.work, Work::Reply(_)) {
+        // From now on a snapshot can tell.
+        transaction
+            .prepare_cached("UPDATE outbox SET in_flight = 0, snapshot = max(snapshot, ?2) WHERE id = ?1")?
+            .execute(params![row.id, i64::try_from(snapshot).unwrap_or(i64::MAX)])?;
+    }
     match outcome {
         Outcome::Done => {
             confirm(transaction, row, now, snapshot)?;
@@ -154,7 +160,8 @@ fn confirm(transaction: &Transaction<'_>, row: &Row, now: Timestamp, snapshot: u
                 )?
                 .execute(params![source, row.id])?;
         }
-        Work::Seen(_) => {}
+        // What a reply says is needed until the server lists it.
+        Work::Seen(_) | Work::Reply(_) => {}
         Work::DeleteSource => {
             // Nothing is left to be done to it, by anybody.
             transaction
@@ -180,6 +187,8 @@ pub enum Unsent {
     Marks(JournalistId),
     /// The deletions of one act.
     Deletions(ActId),
+    /// The reply of one act.
+    Reply(ActId),
 }
 
 /// Refuses what is still to be sent: the way to the server is definitely barred.
@@ -196,6 +205,8 @@ pub fn refuse_unsent(
             ("journalist_id = ?1 AND kind IN ('star', 'unstar', 'seen')", &journalist.as_str())
         }
         Unsent::Deletions(act) => ("act = ?1 AND kind IN ('delete_source', 'delete_item')", &act.0),
+        // One that was sent waits for a snapshot, and needs no call.
+        Unsent::Reply(act) => ("act = ?1 AND kind = 'reply' AND state = 'pending'", &act.0),
     };
     let mut statement = transaction.prepare_cached(&format!(
         "UPDATE outbox SET state = 'refused', sent = state = 'attempted', held = 0, reason = ?2

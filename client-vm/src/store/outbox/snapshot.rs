@@ -7,7 +7,7 @@ use control::{ActChange, ActId, ActStep};
 use protocol::value::{SourceId, Timestamp};
 use rusqlite::{Row, Transaction, params};
 
-use super::{ItemName, parse_kind, reduce_item, reduce_source};
+use super::{ItemName, parse_kind, reduce_item, reduce_source, replies};
 use crate::store::StoreError;
 
 /// In how many snapshots a deleted object may be listed before that is told.
@@ -50,10 +50,28 @@ pub fn after_snapshot(
 ) -> Result<SnapshotEffects, StoreError> {
     let number = i64::try_from(number).unwrap_or(i64::MAX);
     let mut effects = SnapshotEffects::default();
+    replies::after_snapshot(transaction, number)?;
+    settle_unreadable(transaction, &mut effects)?;
     end(transaction, number, &mut effects)?;
     reduce_again(transaction)?;
     note_listed(transaction, number, now, overdue, &mut effects)?;
     Ok(effects)
+}
+
+/// A reply that is listed and cannot be read was sent. Its row stays, with what it says, until it can be read.
+fn settle_unreadable(transaction: &Transaction<'_>, effects: &mut SnapshotEffects) -> Result<(), StoreError> {
+    let mut statement = transaction.prepare_cached(
+        "UPDATE outbox SET state = 'confirmed', in_flight = 0, reason = NULL, wait_from_us = NULL, wait_us = NULL
+         WHERE kind = 'reply' AND state <> 'confirmed'
+           AND item_id IN (SELECT id FROM server_reply WHERE source_id IS NULL AND unreadable IS NOT NULL)
+         RETURNING act, kind, source_id",
+    )?;
+    let mut settled = statement.query([])?;
+    while let Some(row) = settled.next()? {
+        effects.sources.insert(row.get::<_, String>(2)?.parse()?);
+        effects.add(row, ActStep::Settled)?;
+    }
+    Ok(())
 }
 
 /// Deletes the rows whose effect the mirror shows, and those about what is not listed any more.
@@ -63,6 +81,9 @@ fn end(transaction: &Transaction<'_>, number: i64, effects: &mut SnapshotEffects
     let mut statement = transaction.prepare_cached(&format!(
         "DELETE FROM outbox
          WHERE CASE
+             WHEN kind = 'reply' THEN item_id IN (SELECT r.id FROM server_reply AS r WHERE r.source_id IS NOT NULL)
+                 OR state = 'confirmed' AND snapshot < ?1 AND NOT ({LISTED})
+                 OR NOT EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id)
              WHEN NOT ({LISTED}) OR NOT EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id)
                  THEN state <> 'confirmed' OR snapshot < ?1
                      AND (kind <> 'delete_item' OR NOT ({LISTED}))

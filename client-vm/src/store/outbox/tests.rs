@@ -6,6 +6,7 @@ mod machine;
 mod marks;
 mod random;
 mod reference;
+mod replies;
 mod sending;
 mod server;
 mod sessions;

@@ -1,7 +1,7 @@
-use control::{Failure, QueueStatus};
+use control::{Failure, QueueStatus, Seal};
 
 use super::super::super::exit::Exit;
-use super::super::super::samples::{download, file, item, source_id, status};
+use super::super::super::samples::{decrypted, download, file, item, source_id, status};
 use super::*;
 
 fn now() -> Instant {
@@ -10,6 +10,10 @@ fn now() -> Instant {
 
 fn event(number: u32, step: DownloadStep) -> Event {
     Event::Download(DownloadChange { source: source_id(1), item: item(number), step })
+}
+
+fn read(number: u32, step: ReadStep) -> Event {
+    Event::Read(ReadChange { source: source_id(1), item: item(number), step })
 }
 
 fn failure(kind: FailureKind) -> Failure {
@@ -22,13 +26,62 @@ fn with(content: Content) -> ConversationItem {
 
 #[tokio::test]
 async fn what_is_there_already_is_not_waited_for() {
-    let there = with(Content::Downloaded);
+    let there = with(decrypted(Some("a.pdf")));
     assert!(Waiting::for_items(std::slice::from_ref(&there)).is_over());
     let mut waiting = Waiting::for_items(&[there, file(2)]);
     assert!(!waiting.is_over());
     waiting.hear(&event(2, DownloadStep::Stored { size: 612 }), now());
+    waiting.check(item(2), Some(&with(decrypted(None))));
     assert!(waiting.is_over());
     waiting.outcome().unwrap();
+    assert_eq!(waiting.there(), [(item(1), 1_200, Some("a.pdf")), (item(2), 1_200, None)]);
+}
+
+#[tokio::test]
+async fn what_is_stored_is_waited_for_until_it_is_decrypted() {
+    let mut waiting = Waiting::for_items(&[file(1)]);
+    waiting.hear(&event(1, DownloadStep::Stored { size: 612 }), now());
+    assert_eq!((waiting.is_over(), waiting.lines(now())), (false, vec!["9b040001  decrypting".to_owned()]));
+    waiting.hear(&read(1, ReadStep::Postponed(failure(FailureKind::KeyUnreachable))), now());
+    assert_eq!(waiting.lines(now()), ["9b040001  not decrypted yet: no\\u{a}way"]);
+    // To be decrypted it needs nobody who is signed in.
+    waiting.hear(&Event::SessionEnded(SessionEnd::Logout), now());
+    waiting.refuse_if_nothing_comes().unwrap();
+    waiting.hear(&read(1, ReadStep::Started), now());
+    assert_eq!(waiting.lines(now()), ["9b040001  decrypting"]);
+    waiting.hear(&read(1, ReadStep::Decrypted), now());
+    assert_eq!((waiting.is_over(), waiting.unclear()), (false, vec![item(1)]));
+    waiting.check(item(1), Some(&with(decrypted(Some("a.pdf")))));
+    assert!(waiting.is_over());
+    waiting.outcome().unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_decrypted_ends_with_that_code_whether_it_was_told_or_not() {
+    let sealed = with(Content::Sealed { seal: Seal::NoKey, reason: "no\nkey".to_owned() });
+    for told in [true, false] {
+        // What is sealed already is tried again: it is asked for how it is.
+        let mut waiting = Waiting::for_items(std::slice::from_ref(&sealed));
+        assert!(!waiting.is_over());
+        if told {
+            waiting.hear(&read(1, ReadStep::Sealed(failure(FailureKind::Sealed))), now());
+        } else {
+            waiting.look(Vec::new(), now());
+        }
+        assert_eq!(waiting.unclear(), [item(1)]);
+        waiting.check(item(1), Some(&sealed));
+        let error = waiting.outcome().unwrap_err();
+        assert_eq!((waiting.is_over(), error.exit(), error.name()), (true, Exit::Sealed, "sealed"));
+        assert!(error.to_string().contains("no\nkey"), "{error}");
+    }
+    // Being decrypted anew.
+    let mut waiting = Waiting::for_items(&[sealed]);
+    waiting.look(Vec::new(), now());
+    waiting.check(item(1), Some(&with(Content::Downloaded { reason: Some("later".to_owned()) })));
+    assert_eq!(
+        (waiting.is_over(), waiting.lines(now())),
+        (false, vec!["9b040001  not decrypted yet: later".to_owned()])
+    );
 }
 
 #[tokio::test]
@@ -42,7 +95,7 @@ async fn all_files_are_those_that_are_listed_first() {
     // What is asked for later is somebody else's matter.
     waiting.look(vec![download(2, DownloadState::Running { received: 1 }), message], now());
     assert_eq!(waiting.unclear(), [item(1)]);
-    waiting.check(item(1), Some(&with(Content::Downloaded)));
+    waiting.check(item(1), Some(&with(decrypted(None))));
     assert!(waiting.is_over());
     let mut none = Waiting::for_all_files();
     none.look(Vec::new(), now());
@@ -70,7 +123,7 @@ async fn what_failed_ends_with_the_kind_that_was_told() {
         if let Some(kind) = kind {
             waiting.note_why(&event(1, DownloadStep::Failed(failure(kind))));
         }
-        waiting.hear(&event(2, DownloadStep::Stored { size: 612 }), now());
+        waiting.check(item(2), Some(&with(decrypted(None))));
         waiting.look(vec![download(1, DownloadState::Failed { reason: "gone".to_owned() })], now());
         assert!(waiting.is_over());
         waiting.outcome().unwrap_err()
@@ -116,7 +169,7 @@ async fn nobody_waits_for_what_only_a_login_brings() {
     waiting.hear(&Event::SessionEnded(SessionEnd::Expired), now());
     assert!(waiting.refuse_if_nothing_comes().is_err());
     // What is there is there.
-    waiting.hear(&event(1, DownloadStep::Stored { size: 612 }), now());
+    waiting.check(item(1), Some(&with(decrypted(None))));
     waiting.refuse_if_nothing_comes().unwrap();
 }
 

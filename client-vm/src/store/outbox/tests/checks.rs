@@ -1,5 +1,7 @@
 //! What must hold after every step, and at the end.
 
+mod replies;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use control::message::QueueCounts;
@@ -53,16 +55,28 @@ impl Machine<'_> {
             let pending: BTreeSet<i64> = pending.query_map([], |sql| sql.get(0))?.collect::<Result<_, _>>()?;
             Ok((pending, look_at_mirror(transaction)?, outbox::queue(transaction, now, &lane)?))
         });
-        let performed: Vec<_> = pending.intersection(&self.server.performed).collect();
-        assert!(performed.is_empty(), "taken for unsent, and performed: rows {performed:?}");
+        let performed: Vec<_> = pending
+            .intersection(&self.server.performed)
+            .map(|row| (*row, self.rows[row].1))
+            // A reply that somebody else has deleted cannot be told from one that was never stored.
+            .filter(|(_, what)| what.reply().is_none_or(|reply| self.server.has(reply)))
+            .collect();
+        assert!(performed.is_empty(), "taken for unsent, and performed: {performed:?}");
+        let in_doubt: Vec<_> = pending.iter().filter(|row| self.in_doubt.contains_key(row)).collect();
+        assert!(in_doubt.is_empty(), "taken for unsent, and perhaps stored: rows {in_doubt:?}");
         assert_eq!(held, self.reference.held(), "what is held of records");
         let lines = lines(&self.reference, self.last, self.now, &lane);
         assert_eq!(queue.iter().map(Line::of).collect::<BTreeSet<_>>(), lines, "the queue");
         assert!(queue.is_sorted_by_key(|entry| entry.act), "the queue is in order");
+        self.check_replies();
     }
 
     /// What `viewer` would read if they had signed in last.
-    fn as_seen_by<T>(&mut self, viewer: Who, look: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>) -> T {
+    pub(super) fn as_seen_by<T>(
+        &mut self,
+        viewer: Who,
+        look: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> T {
         self.read(|transaction| {
             // Rolled back with the transaction.
             mirror::store_journalist(transaction, viewer.id(), &viewer.name())?;
@@ -89,6 +103,7 @@ impl Machine<'_> {
             (number(sources), number(items.len()), number(unread))
         );
         assert_eq!(totals.queue, queue_counts(&self.reference, viewer), "the counts of the queue for {viewer:?}");
+        self.check_replies_closely(viewer, &must);
     }
 
     /// Nothing was lost, and what is seen is what the server lists.
@@ -100,6 +115,8 @@ impl Machine<'_> {
             let shown = end == Some(End::Shown)
                 && match what {
                     What::Seen(_, item) => self.server.has_seen(item, who),
+                    // It was listed, so it was stored.
+                    What::Reply(..) => performed,
                     _ => true,
                 };
             let given_up = end == Some(End::GivenUp) || self.refused.contains(&row);
@@ -108,6 +125,9 @@ impl Machine<'_> {
                 end != Some(End::Moot) || gone || performed,
                 "row {row}, {what:?}, has ended, and its object is there"
             );
+        }
+        for (row, who, what) in self.server.answered.clone() {
+            assert_eq!(self.rows[&row], (who, what), "who has answered, and whom");
         }
         let (sources, items) = (self.server.list_sources(), self.server.list_items());
         let left: Vec<(i64, String)> = self.read(|transaction| {

@@ -1,6 +1,8 @@
 //! The outbox with a few lines that play the engine, a simulated server, and the reference, step by step together.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod replies;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use control::{ActId, ActStep, Deal};
@@ -8,7 +10,7 @@ use protocol::value::Timestamp;
 use rusqlite::{Connection, Transaction};
 
 use super::super::{self as outbox, Batch, Before, EnqueueError, Lane, Outcome, Ready, Row, Settled, Unsent, Waits};
-use super::reference::{Digests, Entry, OVERDUE_US, Reference, Refusal};
+use super::reference::{Digests, Entry, OVERDUE_US, Reference, Refusal, Status};
 use super::server::{By, Server, Verdict};
 use super::world::{
     ItemList, ItemRecord, Itm, ListedItem, SourceList, SourceRecord, Src, What, Who, Wish, listed_item, listed_source,
@@ -40,6 +42,9 @@ pub(super) struct Machine<'a> {
     pub(super) rows: BTreeMap<i64, (Who, What)>,
     /// The rows that somebody refused for good.
     pub(super) refused: BTreeSet<i64>,
+    /// The replies that may have been stored, by their rows, and the last snapshot that had been asked for when the attempt
+    /// ended; none while it goes on. They wait for a later one.
+    pub(super) in_doubt: BTreeMap<i64, Option<u64>>,
     /// How much had been written when it was last checked.
     pub(super) looked_at: u64,
     /// How often it was.
@@ -108,6 +113,7 @@ impl<'a> Machine<'a> {
             delete_asks,
             rows: BTreeMap::new(),
             refused: BTreeSet::new(),
+            in_doubt: BTreeMap::new(),
             looked_at: 0,
             looks: 0,
         }
@@ -131,7 +137,14 @@ impl<'a> Machine<'a> {
 
     pub(super) fn login(&mut self, who: Who) {
         self.logout();
-        self.write(|transaction| mirror::store_journalist(transaction, who.id(), &who.name())).unwrap();
+        let snapshot = self.snapshot;
+        self.write(|transaction| {
+            outbox::land(transaction, snapshot, &HashSet::new())?;
+            mirror::store_journalist(transaction, who.id(), &who.name())
+        })
+        .unwrap();
+        self.reference.land(snapshot);
+        self.landed();
         self.signed_in = Some(who);
         self.last = who;
     }
@@ -149,6 +162,8 @@ impl<'a> Machine<'a> {
         self.logout();
         self.sync = None;
         self.snapshot = self.read(outbox::last_snapshot);
+        // Numbers go on from there.
+        self.in_doubt.values_mut().flatten().for_each(|since| *since = self.snapshot.min(*since));
     }
 
     pub(super) fn act(&mut self, wish: &Wish) {
@@ -205,10 +220,10 @@ impl<'a> Machine<'a> {
         let Some(who) = self.signed_in else { return };
         let batches = self.ready();
         let Some(batch) = (!batches.is_empty()).then(|| batches[pick % batches.len()].clone()) else { return };
-        let deletes = self.rows[&batch.rows[0].id].1.is_deletion();
+        let what = self.rows[&batch.rows[0].id].1;
         let act = batch.act;
-        if deletes && !self.open.contains(&act.0) {
-            if self.delete_asks {
+        if !what.is_mark() && !self.open.contains(&act.0) {
+            if self.delete_asks && what.is_deletion() {
                 self.write(|transaction| outbox::hold(transaction, act, true)).unwrap();
                 self.reference.hold(act.0, true);
             }
@@ -216,19 +231,25 @@ impl<'a> Machine<'a> {
                 Opening::Allowed => {
                     self.open.insert(act.0);
                 }
-                Opening::Refused => {
+                Opening::Refused if what.is_deletion() => {
                     self.refuse_unsent(Unsent::Deletions(act), |entry| entry.act == act.0 && entry.what.is_deletion());
+                    return;
+                }
+                Opening::Refused => {
+                    let unsent = Status::Open { sent: false };
+                    self.refuse_unsent(Unsent::Reply(act), |entry| entry.act == act.0 && entry.status == unsent);
                     return;
                 }
                 Opening::Failed => return,
             }
         }
-        if !deletes && opening == Opening::Refused {
-            self.refuse_unsent(Unsent::Marks(who.id()), |entry| entry.who == who && !entry.what.is_deletion());
+        if what.is_mark() && opening == Opening::Refused {
+            self.refuse_unsent(Unsent::Marks(who.id()), |entry| entry.who == who && entry.what.is_mark());
             return;
         }
         let source = Src::of(batch.source);
         let still = self.ready().into_iter().find(|ready| ready.source == batch.source).unwrap();
+        assert!(self.reference.is_first(still.rows[0].id), "{what:?} overtakes another");
         assert!(self.running.iter().all(|attempt| attempt.source != source), "two attempts about one source");
         self.running.push(Attempt {
             who,
@@ -259,7 +280,9 @@ impl<'a> Machine<'a> {
         let must = self.reference.begin(&ids, attempt.snapshot);
         let begun: Vec<_> = rows.iter().map(|row| (row.id, row.before == Before::Attempted)).collect();
         assert_eq!(begun, must, "what is begun");
-        attempt.begun = Some(rows.into_iter().zip(must).map(|(row, (_, sent))| (row, sent)).collect());
+        let begun: Vec<_> = rows.into_iter().zip(must).map(|(row, (_, sent))| (row, sent)).collect();
+        attempt.begun = Some(begun.clone());
+        begun.iter().for_each(|(row, _)| self.note_begun(row));
     }
 
     /// Lets the server perform those of the rows of an attempt that `mask` has a bit for.
@@ -306,16 +329,19 @@ impl<'a> Machine<'a> {
             })
             .unwrap();
         for ((outcome, row, sent), settled) in outcomes.into_iter().zip(settled) {
-            let must = match outcome {
+            let must = match &outcome {
                 Outcome::Done => self.reference.confirm(row.id, self.now, snapshot),
                 Outcome::NoEffect { .. } => self.reference.no_effect(row.id, sent),
-                Outcome::Unknown { retry_after, .. } => self.reference.unknown(row.id, self.now, retry_after, &waits),
+                Outcome::Unknown { retry_after, .. } => {
+                    self.reference.unknown(row.id, self.now, *retry_after, &waits, snapshot)
+                }
                 Outcome::Refused { .. } => {
                     self.refused.insert(row.id);
                     self.reference.refuse(row.id, sent)
                 }
             };
             assert_eq!(settled, must, "what becomes of row {}", row.id);
+            self.note_ended(&row, matches!(outcome, Outcome::Unknown { .. }));
         }
         if ending == Ending::UsedUp {
             self.reference.hold(attempt.act, false);
@@ -372,6 +398,7 @@ impl<'a> Machine<'a> {
             })
             .unwrap();
         let must = self.reference.apply(sync.number, self.now, &sync.digests, &lists);
+        self.note_applied(sync.number, &lists.1);
         assert_eq!(
             effects.sources.into_iter().map(Src::of).collect::<BTreeSet<_>>(),
             must.sources,
@@ -438,10 +465,10 @@ fn outcome(row: &Row, performed: Option<&Verdict>, ending: Ending) -> Outcome {
     if let Ending::Fault { retry_after } = ending {
         return Outcome::Unknown { reason, retry_after };
     }
-    let is_star = matches!(row.work, outbox::Work::Star | outbox::Work::Unstar);
+    let needs_its_object = matches!(row.work, outbox::Work::Star | outbox::Work::Unstar | outbox::Work::Reply(_));
     match (performed, ending) {
-        (Some(Verdict::NotFound), _) if is_star => Outcome::Refused { reason },
-        (Some(Verdict::Done | Verdict::NotFound), _) => Outcome::Done,
+        (Some(Verdict::NotFound), _) if needs_its_object => Outcome::Refused { reason },
+        (Some(Verdict::Done | Verdict::NotFound | Verdict::Conflict), _) => Outcome::Done,
         (None, Ending::Answered | Ending::Fault { .. }) => Outcome::Unknown { reason, retry_after: None },
         (None, Ending::Refused) => Outcome::Refused { reason },
         (None, Ending::NoEffect | Ending::UsedUp) => Outcome::NoEffect { reason },

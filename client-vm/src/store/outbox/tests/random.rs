@@ -70,11 +70,36 @@ enum Op {
         pick: Pick,
         linger: u8,
     },
+    /// One of the replies that were written here is deleted by a colleague.
+    DeleteAnswer {
+        pick: usize,
+        linger: u8,
+    },
+    /// A reply is sent and nobody knows what became of it; perhaps the server has stored it, perhaps a colleague has deleted
+    /// it again; a snapshot.
+    InDoubt {
+        source: u16,
+        stored: bool,
+        deleted: bool,
+    },
+    /// The same, and a snapshot whose lists were read before the server stored it is applied when the attempt has ended: of
+    /// itself, or with its session.
+    OldLists {
+        source: u16,
+        stored: bool,
+        login: Option<Who>,
+    },
+    /// A draft, or none any more.
+    Draft(u16, bool),
+    /// A reply is taken back, perhaps when there is another draft already.
+    TakenBack(u16, bool),
     NewItem(u16),
     NewSource,
     Deal(Deal, usize),
     /// Of what the server has not deleted.
     DealNotDeleted(Deal),
+    /// The server refuses something, and the user deals with what was refused last.
+    Refused(usize, Deal),
 }
 
 /// An act, by numbers that are taken modulo what there is.
@@ -114,10 +139,19 @@ fn op() -> impl Strategy<Value = Op> {
         2 => small().prop_map(Op::Barred),
         2 => small().prop_map(Op::BarredMeanwhile),
         4 => (who(), pick(), linger()).prop_map(|(who, pick, linger)| Op::Colleague { who, pick, linger }),
+        3 => (small(), linger()).prop_map(|(pick, linger)| Op::DeleteAnswer { pick, linger }),
+        3 => (0..4_u16, any::<bool>(), any::<bool>())
+            .prop_map(|(source, stored, deleted)| Op::InDoubt { source, stored, deleted }),
+        2 => (0..4_u16, any::<bool>(), prop::option::of(who()))
+            .prop_map(|(source, stored, login)| Op::OldLists { source, stored, login }),
+        2 => (0..4_u16, prop::bool::weighted(0.8)).prop_map(|(source, some)| Op::Draft(source, some)),
+        1 => (0..4_u16, any::<bool>()).prop_map(|(source, draft)| Op::TakenBack(source, draft)),
         2 => (0..4_u16).prop_map(Op::NewItem),
         1 => Just(Op::NewSource),
         6 => (deal(), small()).prop_map(|(deal, pick)| Op::Deal(deal, pick)),
         3 => prop::sample::select(vec![Deal::Retry, Deal::Restore]).prop_map(Op::DealNotDeleted),
+        3 => (small(), prop::sample::select(vec![Deal::Retry, Deal::Dismiss]))
+            .prop_map(|(pick, deal)| Op::Refused(pick, deal)),
     ]
 }
 
@@ -126,7 +160,7 @@ fn who() -> impl Strategy<Value = Who> {
 }
 
 fn pick() -> impl Strategy<Value = Pick> {
-    (0..5_u8, 0..4_u16, mask(), prop::bool::weighted(0.05)).prop_map(|(kind, source, mask, stray)| Pick {
+    (0..8_u8, 0..4_u16, mask(), prop::bool::weighted(0.05)).prop_map(|(kind, source, mask, stray)| Pick {
         kind,
         source,
         mask,
@@ -219,6 +253,51 @@ impl Machine<'_> {
                     self.server.perform(what, By::Colleague(who), linger);
                 }
             }
+            Op::DeleteAnswer { pick, linger } => {
+                let answers = self.server.answers();
+                if let Some((source, item)) = answers.get(pick) {
+                    self.server.perform(What::DeleteItem(*source, *item), By::Colleague(Who::Ben), linger);
+                }
+            }
+            Op::InDoubt { source, stored, deleted } => {
+                let source = self.one_of_sources(source);
+                let reply = self.next_answer();
+                let pick = self.answer(source);
+                let ending = Ending::Fault { retry_after: None };
+                self.send_one(pick, if stored { u8::MAX } else { 0 }, 0, ending);
+                if deleted {
+                    self.server.perform(What::DeleteItem(source, reply), By::Colleague(Who::Anna), 0);
+                }
+                self.sync();
+            }
+            Op::OldLists { source, stored, login } => {
+                self.sync.take();
+                let (pick, before) = (self.answer(self.one_of_sources(source)), self.running.len());
+                self.choose(pick, Opening::Allowed);
+                self.begin(before);
+                self.ask_snapshot();
+                self.list_sources();
+                self.list_items();
+                self.perform(before, if stored { u8::MAX } else { 0 }, 0);
+                match login {
+                    Some(who) => self.login(who),
+                    None => self.end(before, Ending::Fault { retry_after: None }),
+                }
+                self.apply();
+            }
+            Op::TakenBack(source, draft) => {
+                self.answer(self.one_of_sources(source));
+                if draft {
+                    self.draft(self.one_of_sources(source), Some("another"));
+                }
+                if let Some(act) = self.reference.entries.last().map(|entry| entry.act) {
+                    self.deal(Deal::Cancel, act);
+                }
+            }
+            Op::Draft(source, some) => {
+                let (source, text) = (self.one_of_sources(source), format!("draft at {}", self.now));
+                self.draft(source, some.then_some(text.as_str()));
+            }
             Op::NewItem(source) => {
                 self.server.add_item(Src(source));
             }
@@ -237,6 +316,13 @@ impl Machine<'_> {
             Op::DealNotDeleted(deal) => {
                 let not_deleted = |entry: &&Entry| matches!(entry.status, Status::Confirmed { told: true, .. });
                 if let Some(act) = self.reference.entries.iter().find(not_deleted).map(|entry| entry.act) {
+                    self.deal(deal, act);
+                }
+            }
+            Op::Refused(pick, deal) => {
+                self.send_one(pick, 0, 0, Ending::Refused);
+                let refused = |entry: &&Entry| matches!(entry.status, Status::Refused { .. });
+                if let Some(act) = self.reference.entries.iter().rfind(refused).map(|entry| entry.act) {
                     self.deal(deal, act);
                 }
             }
@@ -275,7 +361,25 @@ impl Machine<'_> {
             Wish::DeleteItems(source, items) => {
                 items.into_iter().take(1).map(|item| What::DeleteItem(source, item)).collect()
             }
+            // Of a colleague's replies nothing is expected.
+            Wish::Reply(..) => Vec::new(),
         }
+    }
+
+    fn one_of_sources(&self, pick: u16) -> Src {
+        Src(pick % u16::try_from(self.server.sources()).unwrap())
+    }
+
+    /// Writes a reply to a source; gives which batch of those that can be sent is about that source.
+    fn answer(&mut self, source: Src) -> usize {
+        self.act(&Wish::Reply(source, self.next_answer()));
+        self.ready().iter().position(|batch| batch.source == source.id()).unwrap_or(0)
+    }
+
+    /// A reply of an id that was not used before.
+    fn next_answer(&self) -> Itm {
+        let replies = self.rows.values().filter(|(_, what)| what.reply().is_some()).count();
+        Itm::answer(u16::try_from(replies).unwrap())
     }
 
     fn wish(&self, pick: Pick) -> Wish {
@@ -300,7 +404,11 @@ impl Machine<'_> {
             1 => Wish::Unstar(named),
             2 => Wish::Seen(source, items),
             3 => Wish::DeleteSources(if pick.stray { named } else { vec![source] }),
-            _ => Wish::DeleteItems(source, items),
+            4 => Wish::DeleteItems(source, items),
+            // To a source that is not there, or once more.
+            5 if pick.stray => Wish::Reply(Src(sources), self.next_answer()),
+            6 if pick.stray => Wish::Reply(source, Itm::answer(0)),
+            _ => Wish::Reply(source, self.next_answer()),
         }
     }
 }
@@ -326,7 +434,8 @@ fn live(sources: &[(bool, usize)], delete_asks: bool, ops: &[Op]) {
         store
             .execute_batch(
                 "DELETE FROM outbox; DELETE FROM sqlite_sequence; DELETE FROM server_source;
-                 DELETE FROM server_submission; DELETE FROM server_reply; DELETE FROM local_journalist;",
+                 DELETE FROM server_submission; DELETE FROM server_reply; DELETE FROM local_journalist;
+                 DELETE FROM local_item; DELETE FROM local_draft; DELETE FROM local_key;",
             )
             .unwrap();
         let mut server = Server::default();

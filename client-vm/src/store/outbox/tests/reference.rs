@@ -1,5 +1,7 @@
 //! What the outbox must do, said a second time and without a database: a list of acts, and what was listed last.
 
+mod replies;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -25,8 +27,10 @@ pub(super) struct Entry {
     /// From when on, and for how long, in microseconds.
     wait: Option<(u64, u64)>,
     pub(super) held: bool,
-    /// The last snapshot that had been asked for at its last attempt.
+    /// The last snapshot that had been asked for at its last attempt; of a reply, when that ended.
     snapshot: u64,
+    /// A reply that is being sent.
+    pub(super) in_flight: bool,
 }
 
 /// `sent`: an attempt may have had an effect.
@@ -81,6 +85,10 @@ pub(super) struct Reference {
     pub(super) entries: Vec<Entry>,
     pub(super) ended: BTreeMap<i64, End>,
     last_row: i64,
+    /// What journalists have begun to write.
+    pub(super) drafts: BTreeMap<(Who, Src), String>,
+    /// The replies whose text is held because they are listed, or were.
+    pub(super) kept: BTreeSet<Itm>,
 }
 
 /// What a viewer sees.
@@ -123,6 +131,10 @@ impl Entry {
     /// How long until it is due; `None` when only the user can say.
     fn due(&self, now: u64, open: &BTreeSet<u64>) -> Option<u64> {
         if self.held && !open.contains(&self.act) {
+            return None;
+        }
+        if self.what.reply().is_some() && self.status == (Status::Open { sent: true }) {
+            // A snapshot says whether it was sent.
             return None;
         }
         Some(match self.wait {
@@ -211,6 +223,13 @@ impl Reference {
         let (mut whats, mut already) = (Vec::new(), 0);
         let mut sort = |what: What, so: bool| if so { already += 1 } else { whats.push(what) };
         match wish {
+            Wish::Reply(source, reply) => {
+                let shown = view.sources.get(source).ok_or(Refusal::NoSource)?;
+                if shown.being_deleted {
+                    return Err(Refusal::BeingDeleted);
+                }
+                sort(What::Reply(*source, *reply), self.knows(*reply));
+            }
             Wish::Star(sources) | Wish::Unstar(sources) => {
                 let star = matches!(wish, Wish::Star(_));
                 for source in distinct(sources)? {
@@ -265,7 +284,11 @@ impl Reference {
         self.last_row += 1;
         let row = self.last_row;
         let status = Status::Open { sent: false };
-        self.entries.push(Entry { row, act, who, what, status, attempts: 0, wait: None, held: false, snapshot: 0 });
+        let (attempts, wait, held, snapshot, in_flight) = (0, None, false, 0, false);
+        self.entries.push(Entry { row, act, who, what, status, attempts, wait, held, snapshot, in_flight });
+        if what.reply().is_some() {
+            self.drafts.remove(&(who, what.source()));
+        }
         row
     }
 
@@ -317,6 +340,7 @@ impl Reference {
             {
                 begun.push((*row, sent));
                 entry.status = Status::Open { sent: true };
+                entry.in_flight = entry.what.reply().is_some();
                 entry.attempts += 1;
                 entry.wait = None;
                 entry.snapshot = entry.snapshot.max(snapshot);
@@ -330,6 +354,7 @@ impl Reference {
         let Some(entry) = self.entry_mut(row).filter(may_be_confirmed) else { return Settled::Gone };
         entry.status = Status::Confirmed { snapshot, at: now, listed: 0, told: false };
         entry.held = false;
+        entry.in_flight = false;
         let what = entry.what;
         self.end(End::Moot, |other| {
             other.row != row
@@ -337,7 +362,7 @@ impl Reference {
                     What::Star(source) | What::Unstar(source) => other.is_confirmed() && is_star_of(other, source),
                     What::DeleteSource(source) => other.what.source() == source,
                     What::DeleteItem(_, item) => other.what.item() == Some(item),
-                    What::Seen(..) => false,
+                    What::Seen(..) | What::Reply(..) => false,
                 }
         });
         self.reduce(what);
@@ -346,6 +371,7 @@ impl Reference {
 
     pub(super) fn refuse(&mut self, row: i64, sent_before: bool) -> Settled {
         let Some(entry) = self.attempted(row) else { return Settled::Gone };
+        entry.in_flight = false;
         entry.status = Status::Refused { sent: sent_before };
         entry.held = false;
         Settled::Refused
@@ -353,13 +379,25 @@ impl Reference {
 
     pub(super) fn no_effect(&mut self, row: i64, sent_before: bool) -> Settled {
         let Some(entry) = self.attempted(row) else { return Settled::Gone };
+        entry.in_flight = false;
         entry.status = Status::Open { sent: sent_before };
         entry.attempts = entry.attempts.saturating_sub(1);
         Settled::Waiting { next_try: None }
     }
 
-    pub(super) fn unknown(&mut self, row: i64, now: u64, retry_after: Option<Duration>, waits: &Waits) -> Settled {
+    pub(super) fn unknown(
+        &mut self,
+        row: i64,
+        now: u64,
+        retry_after: Option<Duration>,
+        waits: &Waits,
+        snapshot: u64,
+    ) -> Settled {
         let Some(entry) = self.attempted(row) else { return Settled::Gone };
+        if entry.what.reply().is_some() {
+            entry.in_flight = false;
+            entry.snapshot = entry.snapshot.max(snapshot);
+        }
         let asked = retry_after.unwrap_or_default().min(Duration::from_secs(3_600));
         let wait = waits.after(entry.attempts, 0.0).max(asked);
         let wait = u64::try_from(wait.as_micros()).unwrap();
@@ -427,6 +465,10 @@ impl Reference {
                 }
             }
             Deal::Cancel | Deal::Dismiss | Deal::Restore => {
+                if deal == Deal::Cancel {
+                    let taken_back: Vec<_> = self.entries.iter().filter(|entry| fits(entry)).cloned().collect();
+                    self.make_drafts(&taken_back);
+                }
                 self.end(End::GivenUp, fits);
             }
         }
@@ -447,13 +489,14 @@ impl Reference {
                 for held in self.items.values_mut() {
                     held.record.take_if(|record| record.source == source);
                 }
+                self.drafts.retain(|(_, of), _| *of != source);
             }
             What::DeleteItem(_, item) => {
                 if let Some(held) = self.items.get_mut(&item) {
                     held.record = None;
                 }
             }
-            What::Star(_) | What::Unstar(_) | What::Seen(..) => {}
+            What::Star(_) | What::Unstar(_) | What::Seen(..) | What::Reply(..) => {}
         }
     }
 
@@ -478,15 +521,17 @@ impl Reference {
         let listed =
             |what: What| what.item().map_or(sources.contains_key(&what.source()), |item| items.contains_key(&item));
         let mut effects = Effects::default();
+        effects.sources.extend(self.settle_replies(number));
         effects.sources.extend(self.end(End::Moot, |entry| {
             let source_listed = sources.contains_key(&entry.what.source());
             match (entry.status, entry.what) {
                 (Status::Confirmed { snapshot, .. }, What::DeleteSource(_) | What::DeleteItem(..)) => {
                     snapshot < number && !listed(entry.what)
                 }
-                (Status::Confirmed { snapshot, .. }, What::Star(_) | What::Unstar(_) | What::Seen(..)) => {
-                    snapshot < number
-                }
+                (
+                    Status::Confirmed { snapshot, .. },
+                    What::Star(_) | What::Unstar(_) | What::Seen(..) | What::Reply(..),
+                ) => snapshot < number || entry.what.reply().is_some() && !source_listed,
                 (Status::Open { .. } | Status::Refused { .. }, what) => !source_listed || !listed(what),
             }
         }));

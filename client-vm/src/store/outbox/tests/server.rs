@@ -14,6 +14,8 @@ pub(super) struct Server {
     ledger: Vec<Change>,
     /// The rows whose requests it has performed.
     pub(super) performed: BTreeSet<i64>,
+    /// The replies that it has stored, as what and by whom.
+    pub(super) answered: Vec<(i64, Who, What)>,
 }
 
 #[derive(Debug, Clone)]
@@ -58,6 +60,8 @@ impl By {
 pub(super) enum Verdict {
     Done,
     NotFound,
+    /// There is a reply with this id.
+    Conflict,
 }
 
 impl Server {
@@ -80,6 +84,9 @@ impl Server {
     pub(super) fn perform(&mut self, what: What, by: By, linger: u8) -> Verdict {
         if !self.is_there(what) {
             return Verdict::NotFound;
+        }
+        if what.reply().is_some_and(|reply| self.has(reply)) {
+            return Verdict::Conflict;
         }
         match what {
             What::Star(source) | What::Unstar(source) => {
@@ -108,9 +115,19 @@ impl Server {
                 self.items.get_mut(&item).unwrap().gone = Some(linger);
                 self.ledger.push(Change { object: Object::Item(item), by });
             }
+            What::Reply(source, item) => {
+                self.sources.get_mut(&source).unwrap().record.writes += 1;
+                // Whoever writes a reply has seen it.
+                let record = ItemRecord { source, seen_by: BTreeSet::from([by.who()]) };
+                self.items.insert(item, Kept { record, gone: None });
+                self.ledger.push(Change { object: Object::Item(item), by });
+            }
         }
-        if let By::Row(row, _) = by {
+        if let By::Row(row, who) = by {
             self.performed.insert(row);
+            if what.reply().is_some() {
+                self.answered.push((row, who, what));
+            }
         }
         Verdict::Done
     }
@@ -118,9 +135,20 @@ impl Server {
     /// Whether the object of a request is there, listed or not.
     pub(super) fn is_there(&self, what: What) -> bool {
         match what.item() {
-            Some(item) => self.items.get(&item).is_some_and(|kept| kept.gone.is_none()),
+            Some(item) => self.has(item),
             None => self.sources.get(&what.source()).is_some_and(|kept| kept.gone.is_none()),
         }
+    }
+
+    /// Whether an item is there, listed or not.
+    pub(super) fn has(&self, item: Itm) -> bool {
+        self.items.get(&item).is_some_and(|kept| kept.gone.is_none())
+    }
+
+    /// The replies that were written here and are there.
+    pub(super) fn answers(&self) -> Vec<(Src, Itm)> {
+        let there = |(item, kept): &(&Itm, &Kept<ItemRecord>)| item.is_answer() && kept.gone.is_none();
+        self.items.iter().filter(there).map(|(item, kept)| (kept.record.source, *item)).collect()
     }
 
     /// Whether a journalist's mark is on an item.

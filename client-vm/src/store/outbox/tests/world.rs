@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control::Act;
+use control::{Act, ReplyText};
 use protocol::value::{
-    Bounded, Designation, ItemId, JournalistId, OrderNumber, ReplyId, Size, SourceId, SubmissionId, Timestamp, Username,
+    ArmoredKey, Bounded, Designation, Fingerprint, ItemId, JournalistId, OrderNumber, ReplyId, Size, SourceId,
+    SubmissionId, Timestamp, Username,
 };
-use protocol::{Listed, Reply, Source, Submission, SubmissionKind};
+use protocol::{Listed, Reply, Source, SourceKey, Submission, SubmissionKind};
 use rusqlite::Connection;
 
 use super::super::{Item, ItemName, Work};
@@ -60,7 +61,24 @@ impl Src {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Itm(pub(super) u16);
 
+/// The first of the items that are replies written here.
+const FIRST_ANSWER: u16 = 4_001;
+
 impl Itm {
+    /// A reply that is written here, before the server knows of it.
+    pub(super) fn answer(number: u16) -> Self {
+        Self(FIRST_ANSWER + 2 * number)
+    }
+
+    pub(super) fn is_answer(self) -> bool {
+        self.0 >= FIRST_ANSWER
+    }
+
+    /// What a reply that is written here says.
+    pub(super) fn text(self) -> ReplyText {
+        ReplyText::try_new(format!("answer {}, für dich", self.0)).unwrap()
+    }
+
     pub(super) fn name(self) -> ItemName {
         match self.0 % 4 {
             0 => ItemName::Message(id(self.0 / 2)),
@@ -75,6 +93,10 @@ impl Itm {
 
     pub(super) fn order(self) -> OrderNumber {
         OrderNumber::try_new(u64::from(self.0) + 1).unwrap()
+    }
+
+    pub(super) fn reply_id(self) -> ReplyId {
+        id(self.0 / 2)
     }
 
     pub(super) fn of(item: ItemId) -> Self {
@@ -101,6 +123,7 @@ pub(super) enum What {
     Seen(Src, Itm),
     DeleteSource(Src),
     DeleteItem(Src, Itm),
+    Reply(Src, Itm),
 }
 
 impl What {
@@ -110,14 +133,24 @@ impl What {
             | Self::Unstar(source)
             | Self::Seen(source, _)
             | Self::DeleteSource(source)
-            | Self::DeleteItem(source, _) => source,
+            | Self::DeleteItem(source, _)
+            | Self::Reply(source, _) => source,
         }
     }
 
+    /// The item that must be there for it.
     pub(super) fn item(self) -> Option<Itm> {
         match self {
             Self::Seen(_, item) | Self::DeleteItem(_, item) => Some(item),
-            Self::Star(_) | Self::Unstar(_) | Self::DeleteSource(_) => None,
+            Self::Star(_) | Self::Unstar(_) | Self::DeleteSource(_) | Self::Reply(..) => None,
+        }
+    }
+
+    /// The item that it makes.
+    pub(super) fn reply(self) -> Option<Itm> {
+        match self {
+            Self::Reply(_, item) => Some(item),
+            Self::Star(_) | Self::Unstar(_) | Self::Seen(..) | Self::DeleteSource(_) | Self::DeleteItem(..) => None,
         }
     }
 
@@ -126,8 +159,12 @@ impl What {
         match self {
             Self::Star(_) => Some(true),
             Self::Unstar(_) => Some(false),
-            Self::Seen(..) | Self::DeleteSource(_) | Self::DeleteItem(..) => None,
+            Self::Seen(..) | Self::DeleteSource(_) | Self::DeleteItem(..) | Self::Reply(..) => None,
         }
+    }
+
+    pub(super) fn is_mark(self) -> bool {
+        !self.is_deletion() && self.reply().is_none()
     }
 
     pub(super) fn is_deletion(self) -> bool {
@@ -142,6 +179,7 @@ impl What {
             Self::Seen(_, seen) => Work::Seen(item(seen)),
             Self::DeleteSource(_) => Work::DeleteSource,
             Self::DeleteItem(_, deleted) => Work::DeleteItem(item(deleted)),
+            Self::Reply(_, reply) => Work::Reply(reply.reply_id()),
         }
     }
 }
@@ -154,6 +192,7 @@ pub(super) enum Wish {
     Seen(Src, Vec<Itm>),
     DeleteSources(Vec<Src>),
     DeleteItems(Src, Vec<Itm>),
+    Reply(Src, Itm),
 }
 
 impl Wish {
@@ -166,6 +205,9 @@ impl Wish {
             Self::Seen(source, seen) => Act::Seen { source: source.id(), items: items(seen) },
             Self::DeleteSources(sources) => Act::DeleteSources { sources: ids(sources) },
             Self::DeleteItems(source, deleted) => Act::DeleteItems { source: source.id(), items: items(deleted) },
+            Self::Reply(source, reply) => {
+                Act::Reply { source: source.id(), reply: reply.reply_id(), text: reply.text() }
+            }
         }
     }
 }
@@ -195,7 +237,10 @@ pub(super) fn listed_source(source: Src, record: SourceRecord) -> Listed<Source>
         starred: record.starred,
         last_updated: Timestamp::try_new(u64::from(record.writes)).unwrap(),
         interactions: OrderNumber::try_new(u64::from(record.writes)).unwrap(),
-        key: None,
+        key: Some(SourceKey {
+            armored: ArmoredKey::try_new("-----BEGIN PGP PUBLIC KEY BLOCK-----\n").unwrap(),
+            fingerprint: Fingerprint::try_new(format!("{:040X}", source.0)).unwrap(),
+        }),
         version: None,
     })
 }

@@ -1,0 +1,333 @@
+//! The lane that decrypts what is there. It needs no session, and no pause holds it up.
+//!
+//! **Invariant:** at most [`PERMITS`] uses of the private key's backend are under way.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use control::{Event, FailureKind, ReadChange, ReadStep, Seal};
+use protocol::value::ItemId;
+use tokio::sync::Semaphore;
+use tokio::task::Id;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Ended, Engine};
+use crate::failure::{self, failure};
+use crate::reading::{Meaning, Read, ReadError, ReadingDesk, read};
+use crate::store::downloads::{self, Candidate};
+use crate::store::{StoreError, reading};
+
+/// How many uses of the backend may be under way: each may be a qrexec call.
+pub(super) const PERMITS: usize = 2;
+/// How many items are read from the store at once.
+const READ_AT_ONCE: usize = 512;
+/// How long to leave a store alone that has failed.
+const AFTER_STORE_FAULT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The lane's state.
+#[derive(Debug)]
+pub(super) struct Reading {
+    desk: ReadingDesk,
+    /// What every use of the backend takes one of.
+    permits: Arc<Semaphore>,
+    running: HashMap<Id, Opening>,
+    due: VecDeque<Candidate>,
+    /// Whether `due` is what the store says, as far as it goes.
+    fresh: bool,
+    /// Whether the store had more than was read.
+    more: bool,
+    /// When something more is due.
+    next: Option<Instant>,
+    /// How often the backend could not be reached, in a row.
+    failures: u32,
+    /// Why nothing can be decrypted.
+    pub(super) problem: Option<String>,
+    /// Nothing is begun until then.
+    rest: Option<Instant>,
+    /// When to look again.
+    pub(super) wake: Option<Instant>,
+}
+
+/// An item that is being opened.
+#[derive(Debug)]
+struct Opening {
+    candidate: Candidate,
+    cancel: CancellationToken,
+}
+
+impl Reading {
+    pub(super) fn new(desk: ReadingDesk) -> Self {
+        Self {
+            desk,
+            permits: Arc::new(Semaphore::new(PERMITS)),
+            running: HashMap::new(),
+            due: VecDeque::new(),
+            fresh: false,
+            more: false,
+            next: None,
+            failures: 0,
+            problem: None,
+            rest: None,
+            // It begins with the daemon.
+            wake: Some(Instant::now()),
+        }
+    }
+
+    /// The backend's name.
+    pub(super) fn backend(&self) -> &'static str {
+        self.desk.decryptor.name()
+    }
+
+    pub(super) fn permits(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.permits)
+    }
+
+    /// How many items are being opened.
+    pub(super) fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    pub(super) fn busy(&self) -> HashSet<ItemId> {
+        self.running.values().map(|opening| opening.candidate.item.id()).collect()
+    }
+
+    /// An item's ciphertext has come.
+    pub(super) fn add(&mut self, candidate: Candidate) {
+        if self.fresh && !self.more && !self.due.contains(&candidate) {
+            self.due.push_back(candidate);
+        }
+    }
+
+    /// What is shown, or to be opened, has changed.
+    pub(super) fn look_again(&mut self) {
+        self.fresh = false;
+    }
+
+    /// The user wants it to be tried again, at once.
+    pub(super) fn forget_failures(&mut self) {
+        (self.failures, self.rest, self.problem) = (0, None, None);
+    }
+}
+
+fn change(candidate: Candidate, step: ReadStep) -> Event {
+    Event::Read(ReadChange { source: candidate.source, item: candidate.item.id(), step })
+}
+
+impl Engine {
+    /// Begins to open what is due and has room, unless the daemon ends.
+    pub(super) async fn start_reading(&mut self) {
+        if self.quit.is_cancelled() {
+            // What is stopped now is opened after the next start.
+            return;
+        }
+        let now = Instant::now();
+        if let Err(error) = self.refill_reading().await {
+            tracing::error!(error = failure::chain(&error), "could not read what is to be decrypted");
+            self.reading.wake = Some(now + AFTER_STORE_FAULT);
+            return;
+        }
+        self.reading.wake = self.reading.rest.filter(|rest| *rest > now);
+        if self.reading.wake.is_some() {
+            return;
+        }
+        self.reading.rest = None;
+        while self.reading.running.len() < PERMITS {
+            let Some(candidate) = self.reading.due.pop_front() else { break };
+            if !self.reading.busy().contains(&candidate.item.id()) {
+                self.start_opening(candidate);
+            }
+        }
+        self.reading.wake = self.reading.next;
+    }
+
+    /// Reads what is due, where that may have changed or is used up; stops what is not to be opened any more.
+    async fn refill_reading(&mut self) -> Result<(), StoreError> {
+        let now = Instant::now();
+        let something_is_due = self.reading.next.is_some_and(|next| next <= now);
+        let used_up = self.reading.due.is_empty() && self.reading.more;
+        if self.reading.fresh && !something_is_due && !used_up {
+            return Ok(());
+        }
+        let (busy, wall) = (self.reading.busy(), self.clock.now());
+        let running: Vec<_> = self.reading.running.values().map(|opening| opening.candidate).collect();
+        let read = move |transaction: &rusqlite::Transaction<'_>| {
+            let due = reading::due(transaction, wall, &busy, READ_AT_ONCE)?;
+            let mut doomed = HashSet::new();
+            for candidate in running {
+                if reading::job(transaction, candidate)?.is_none() {
+                    doomed.insert(candidate.item.id());
+                }
+            }
+            Ok((due, doomed))
+        };
+        let (due, doomed) = self.store.read(read).await?;
+        for opening in self.reading.running.values() {
+            if doomed.contains(&opening.candidate.item.id()) {
+                opening.cancel.cancel();
+            }
+        }
+        self.reading.fresh = true;
+        self.reading.more = due.items.len() >= READ_AT_ONCE;
+        self.reading.next = due.next.map(|wait| now + wait);
+        self.reading.due = due.items.into();
+        Ok(())
+    }
+
+    fn start_opening(&mut self, candidate: Candidate) {
+        let (desk, permits) = (self.reading.desk.clone(), self.reading.permits());
+        let cancel = CancellationToken::new();
+        let stop = cancel.clone();
+        let task = self.tasks.spawn(async move {
+            // Never closed.
+            let _permit = permits.acquire_owned().await;
+            Ended::Read(Box::new(read(&desk, candidate, Arc::new(()), &stop).await))
+        });
+        self.reading.running.insert(task.id(), Opening { candidate, cancel });
+        self.emit(change(candidate, ReadStep::Started));
+    }
+
+    /// An item was opened, or not.
+    pub(super) async fn read_ended(&mut self, task: Id, ended: Result<Read, ReadError>) {
+        let Some(Opening { candidate, cancel }) = self.reading.running.remove(&task) else { return };
+        match ended {
+            Ok(Read::Decrypted) => {
+                self.reading.forget_failures();
+                self.emit(change(candidate, ReadStep::Decrypted));
+                self.sources_changed([candidate.source]);
+            }
+            // It was opened before, or is not there any more: whoever waits is told of that elsewhere.
+            Ok(Read::Gone) if !cancel.is_cancelled() => self.reading.look_again(),
+            Ok(Read::Gone) => self.opening_stopped(candidate),
+            Err(_) if cancel.is_cancelled() => self.opening_stopped(candidate),
+            Err(error) => self.read_failed(candidate, &error).await,
+        }
+        self.read_over().await;
+    }
+
+    /// An item was told to stop. Meanwhile its deletion may have been taken back: as long as it ran it was not due.
+    fn opening_stopped(&mut self, candidate: Candidate) {
+        self.emit(change(candidate, ReadStep::Stopped));
+        self.reading.look_again();
+    }
+
+    /// Goes on after an item: what it kept a sweep from removing goes now.
+    async fn read_over(&mut self) {
+        self.sweep_what_was_left();
+        self.start_reading().await;
+    }
+
+    async fn read_failed(&mut self, candidate: Candidate, error: &ReadError) {
+        let (reason, meaning) = (error.reason(), error.meaning());
+        tracing::warn!(item = %candidate.item.id(), ?meaning, "an item could not be decrypted");
+        match meaning {
+            Meaning::Barred => {
+                // Nothing else would come out better.
+                self.rest_reading(&reason);
+                self.postpone_reading(candidate, reason, false).await;
+            }
+            Meaning::Later => self.postpone_reading(candidate, reason, true).await,
+            Meaning::Sealed(seal) => {
+                if seal == Seal::Denied {
+                    // Whoever said no is not asked about the next one at once.
+                    self.rest_reading(&reason);
+                }
+                let stored = reason.clone();
+                let noted = self
+                    .store
+                    .write(move |transaction| reading::note_sealed(transaction, candidate, seal, &stored))
+                    .await;
+                if let Err(error) = noted {
+                    tracing::error!(error = failure::chain(&error), "could not note why an item stays sealed");
+                    self.reading.rest = Some(Instant::now() + AFTER_STORE_FAULT);
+                    self.reading.look_again();
+                }
+                self.emit(change(candidate, ReadStep::Sealed(failure(FailureKind::Sealed, reason))));
+                self.sources_changed([candidate.source]);
+            }
+            Meaning::Stopped => {
+                self.emit(change(candidate, ReadStep::Stopped));
+                // What has vanished is fetched again.
+                self.downloading.look_again();
+                self.start_downloads().await;
+            }
+        }
+    }
+
+    /// The backend cannot be reached, or denied its use: it is left alone, longer each time.
+    fn rest_reading(&mut self, reason: &str) {
+        self.reading.failures = self.reading.failures.saturating_add(1);
+        let wait = self.acting.waits().after(self.reading.failures, fastrand::f64());
+        self.reading.rest = Some(Instant::now() + wait);
+        self.reading.problem = Some(reason.to_owned());
+    }
+
+    async fn postpone_reading(&mut self, candidate: Candidate, reason: String, own_fault: bool) {
+        let (stored, now) = (reason.clone(), self.clock.now());
+        let (waits, jitter) = (self.acting.waits(), fastrand::f64());
+        let postponed = self.store.write(move |transaction| {
+            let wait = own_fault.then_some((now, &waits, jitter, std::time::Duration::ZERO));
+            downloads::postpone(transaction, candidate.item, &stored, wait)
+        });
+        if let Err(error) = postponed.await {
+            tracing::error!(error = failure::chain(&error), "could not note why an item waits");
+            self.reading.rest = Some(Instant::now() + AFTER_STORE_FAULT);
+        }
+        self.reading.look_again();
+        self.emit(change(candidate, ReadStep::Postponed(failure(FailureKind::KeyUnreachable, reason))));
+    }
+
+    /// The task that opened an item panicked.
+    pub(super) async fn read_panicked(&mut self, task: Id) -> bool {
+        let Some(opening) = self.reading.running.remove(&task) else { return false };
+        let reason = "opening it met a fault: see the daemon's log".to_owned();
+        self.postpone_reading(opening.candidate, reason, true).await;
+        self.read_over().await;
+        true
+    }
+
+    /// Looks whether other secret keys are there than before: what found none is tried again then.
+    pub(super) fn look_for_secret_keys(&mut self) {
+        let (store, decryptor) = (self.store.clone(), Arc::clone(&self.reading.desk.decryptor));
+        let (permits, stop) = (self.reading.permits(), self.quit.clone());
+        self.tasks.spawn(async move {
+            let _permit = permits.acquire_owned().await;
+            let keys = match tokio::task::spawn_blocking(move || decryptor.secret_keys(&stop)).await {
+                Ok(Ok(keys)) => keys,
+                Ok(Err(error)) => {
+                    tracing::warn!(error = failure::chain(&error), "could not list the secret keys");
+                    return Ended::SecretKeys(false);
+                }
+                Err(_panicked) => return Ended::SecretKeys(false),
+            };
+            let noted = store.write(move |transaction| reading::note_secret_keys(transaction, &keys)).await;
+            Ended::SecretKeys(noted.unwrap_or_else(|error| {
+                tracing::error!(error = failure::chain(&error), "could not note which secret keys there are");
+                false
+            }))
+        });
+    }
+
+    /// The same, if there is anything that found none.
+    pub(super) async fn look_for_secret_keys_if_missed(&mut self) {
+        match self.store.read(reading::misses_keys).await {
+            Ok(true) => self.look_for_secret_keys(),
+            Ok(false) => {}
+            Err(error) => tracing::error!(error = failure::chain(&error), "could not read what misses a key"),
+        }
+    }
+
+    pub(super) async fn secret_keys_ended(&mut self, changed: bool) {
+        if changed {
+            self.reading.look_again();
+            self.start_reading().await;
+        }
+    }
+
+    /// The daemon ends: what is being opened stops.
+    pub(super) fn stop_reading(&mut self) {
+        for opening in self.reading.running.values() {
+            opening.cancel.cancel();
+        }
+    }
+}

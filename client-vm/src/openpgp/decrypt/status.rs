@@ -1,0 +1,194 @@
+//! What GnuPG says about a decryption: its status lines, and how it ended.
+//!
+//! The lines come on standard error, among what GnuPG tells people: `qubes-gpg-client` takes another descriptor only when
+//! it inherits it. GnuPG escapes what of a message it repeats there, and nothing there is believed without the exit code.
+//!
+//! Status lines: GnuPG's doc/DETAILS, "Format of the --status-fd output".
+
+use std::process::ExitStatus;
+
+use super::gpg_error::{self, of_agent};
+use super::{Corruption, DecryptError, Denial, MAX_NAMED, Unavailable};
+
+const PREFIX: &[u8] = b"[GNUPG:] ";
+/// The longest line that is looked at, in bytes; what is longer is cut.
+const MAX_LINE: usize = 1024;
+/// What `qrexec-client-vm` says when dom0 refuses.
+const REFUSED: &[u8] = b"Request refused";
+/// What `qubes-gpg-client` says when it does not know which VM to call.
+const NO_VM: &[u8] = b"ERROR: Destination domain not defined";
+
+/// The exit codes of `qrexec-client-vm`, should they get through: `qubes-gpg-client` itself ends with 1 for all of them.
+mod exit_code {
+    pub(super) const FAILED: i32 = 125;
+    pub(super) const REFUSED: i32 = 126;
+    pub(super) const NO_SUCH_SERVICE: i32 = 127;
+    pub(super) const AGENT_DIED: i32 = 255;
+}
+
+/// What GnuPG has said so far.
+#[derive(Debug, Default)]
+pub(super) struct Status {
+    line: Vec<u8>,
+    /// Any status line at all.
+    spoken: bool,
+    refused: bool,
+    no_vm: bool,
+    /// Somebody else than GnuPG had something to say, such as qrexec when the call broke.
+    foreign: bool,
+    begun: u32,
+    ended: u32,
+    okay: u32,
+    good: u32,
+    plaintexts: u32,
+    failed: bool,
+    bad_mdc: bool,
+    /// A layer that nothing protects.
+    unprotected: bool,
+    /// The session key was there.
+    session_key: bool,
+    malformed: bool,
+    /// A signature that could not be found good makes GnuPG end as if it had failed.
+    signature: bool,
+    without_key: Vec<String>,
+    errors: Vec<u32>,
+}
+
+/// What has to be acted on at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Alarm {
+    /// So many layers of encryption.
+    Layers(u32),
+    /// A passphrase of the message itself is about to be asked for.
+    Passphrase,
+}
+
+impl Status {
+    /// Takes what came on standard error, and gives the worst alarm of it.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<Alarm> {
+        let mut alarm = None;
+        for byte in bytes {
+            if *byte == b'\n' {
+                let line = std::mem::take(&mut self.line);
+                alarm = alarm.max(self.take(line.strip_suffix(b"\r").unwrap_or(&line)));
+            } else if self.line.len() < MAX_LINE {
+                self.line.push(*byte);
+            }
+        }
+        alarm
+    }
+
+    fn take(&mut self, line: &[u8]) -> Option<Alarm> {
+        let Some(status) = line.strip_prefix(PREFIX) else {
+            self.refused |= line.starts_with(REFUSED);
+            self.no_vm |= line.starts_with(NO_VM);
+            self.foreign |= !line.starts_with(b"gpg: ") && !line.starts_with(b" ");
+            return None;
+        };
+        self.spoken = true;
+        let status = String::from_utf8_lossy(status);
+        let mut words = status.split(' ');
+        let keyword = words.next().unwrap_or_default();
+        let mut number = |place| words.nth(place).and_then(|word| word.parse::<u32>().ok());
+        match keyword {
+            "BEGIN_DECRYPTION" => {
+                self.begun = self.begun.saturating_add(1);
+                return Some(Alarm::Layers(self.begun));
+            }
+            "END_DECRYPTION" => self.ended = self.ended.saturating_add(1),
+            "DECRYPTION_OKAY" => self.okay = self.okay.saturating_add(1),
+            "GOODMDC" => self.good = self.good.saturating_add(1),
+            "DECRYPTION_FAILED" => self.failed = true,
+            "BADMDC" => self.bad_mdc = true,
+            "PLAINTEXT" => self.plaintexts = self.plaintexts.saturating_add(1),
+            "DECRYPTION_INFO" => {
+                self.session_key = true;
+                let (mdc, aead) = (number(0), number(1));
+                self.unprotected |= mdc == Some(0) && aead.unwrap_or_default() == 0;
+            }
+            "NODATA" | "UNEXPECTED" => self.malformed = true,
+            "NO_SECKEY" => {
+                if let Some(key) = words.next().filter(|key| is_key(key))
+                    && self.without_key.len() < MAX_NAMED
+                {
+                    self.without_key.push(key.to_owned());
+                }
+            }
+            "ERROR" => {
+                if let Some(code) = number(1)
+                    && self.errors.len() < MAX_NAMED
+                {
+                    self.errors.push(gpg_error::code(code));
+                }
+            }
+            "ERRSIG" | "BADSIG" | "EXPSIG" | "EXPKEYSIG" | "REVKEYSIG" => self.signature = true,
+            "NEED_PASSPHRASE_SYM" => return Some(Alarm::Passphrase),
+            // Others are about keys and progress, or are newer than this.
+            _ => {}
+        }
+        None
+    }
+
+    /// Whether the message was decrypted: both the lines and the exit code have to say so.
+    pub(super) fn is_good(&self, exit: ExitStatus) -> bool {
+        let all = |count: u32| count == self.begun;
+        let said = self.begun > 0 && all(self.okay) && all(self.ended) && all(self.good) && self.plaintexts == 1;
+        let unsaid = self.failed || self.bad_mdc || self.unprotected || self.malformed || !self.errors.is_empty();
+        // A call that broke ends with 1 too, and what it had still to bring of the plaintext is lost.
+        let for_signature = matches!(exit.code(), Some(1 | 2)) && self.signature && !self.foreign;
+        said && !unsaid && (exit.success() || for_signature)
+    }
+
+    /// Whether GnuPG was reached at all.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.spoken
+    }
+
+    /// Why the message was not decrypted. `recipients` is whom it is encrypted to.
+    pub(super) fn explain(&self, exit: ExitStatus, recipients: &[String]) -> DecryptError {
+        if !self.spoken {
+            return self.unspoken(exit);
+        }
+        if let Some(error) = self.errors.iter().find_map(|code| of_agent(*code)) {
+            return error;
+        }
+        if !self.session_key && !self.without_key.is_empty() {
+            return DecryptError::NoSecretKey { recipients: recipients.to_vec() };
+        }
+        if self.unprotected {
+            return DecryptError::Unprotected;
+        }
+        if self.bad_mdc {
+            return DecryptError::Corrupt(Corruption::Integrity);
+        }
+        if !self.session_key && (self.failed || !self.errors.is_empty()) {
+            return DecryptError::Corrupt(Corruption::SessionKey);
+        }
+        if self.failed || self.malformed {
+            return DecryptError::Corrupt(Corruption::Malformed);
+        }
+        Unavailable::Ended.into()
+    }
+
+    /// GnuPG was never reached.
+    fn unspoken(&self, exit: ExitStatus) -> DecryptError {
+        match exit.code() {
+            _ if self.no_vm => Unavailable::NoVm.into(),
+            _ if self.refused => DecryptError::Denied(Denial::Dom0),
+            Some(exit_code::REFUSED) => DecryptError::Denied(Denial::Dom0),
+            Some(code @ (exit_code::FAILED | exit_code::NO_SUCH_SERVICE | exit_code::AGENT_DIED)) => {
+                Unavailable::Qrexec(code).into()
+            }
+            // What qubes-gpg-client says of a call that ended at once.
+            Some(1) => DecryptError::Denied(Denial::KeyVm),
+            Some(_) | None => Unavailable::Ended.into(),
+        }
+    }
+}
+
+fn is_key(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Replies: what they say, what becomes of those that were sent, and those that the server does not list.
+
+use std::collections::{HashMap, HashSet};
+
+use control::{ActId, ActState, OutgoingReply, QueueEntry, ReplyText};
+use protocol::value::{SourceId, Timestamp, Username};
+use rusqlite::{OptionalExtension as _, Transaction, params};
+
+use super::{Lane, Row, queue};
+use crate::store::StoreError;
+
+/// What the reply of a row says; `None` when the row is gone.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn text(transaction: &Transaction<'_>, row: &Row) -> Result<Option<ReplyText>, StoreError> {
+    let text: Option<String> = transaction
+        .prepare_cached("SELECT text FROM outbox WHERE id = ?1 AND kind = 'reply'")?
+        .query_row([row.id], |row| row.get(0))
+        .optional()?;
+    Ok(text.map(ReplyText::try_new).transpose()?)
+}
+
+/// Notes that no row but these is being sent: a session ended, or the program, or what became of an attempt could not be
+/// stored. What was being sent waits for a snapshot that is asked for from now on; `snapshot` is the last one before.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn land(transaction: &Transaction<'_>, snapshot: u64, running: &HashSet<i64>) -> Result<(), StoreError> {
+    let snapshot = i64::try_from(snapshot).unwrap_or(i64::MAX);
+    let mut select = transaction.prepare_cached("SELECT id FROM outbox WHERE in_flight")?;
+    let in_flight: Vec<i64> = select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut update =
+        transaction.prepare_cached("UPDATE outbox SET in_flight = 0, snapshot = max(snapshot, ?2) WHERE id = ?1")?;
+    for id in in_flight.into_iter().filter(|id| !running.contains(id)) {
+        update.execute([id, snapshot])?;
+    }
+    Ok(())
+}
+
+/// Keeps what listed replies say, as what is held of the items that they have become, and lets those be sent again that were
+/// sent and are not listed. The rows of the former are ended by the caller.
+pub(super) fn after_snapshot(transaction: &Transaction<'_>, number: i64) -> Result<(), StoreError> {
+    transaction
+        .prepare_cached(
+            "INSERT INTO local_item (item_id, is_reply, state, plain_bytes, text)
+             SELECT item_id, 1, 'decrypted', length(CAST(text AS BLOB)), text FROM outbox
+             WHERE kind = 'reply' AND item_id IN (SELECT id FROM server_reply WHERE source_id IS NOT NULL)
+             ON CONFLICT (item_id, is_reply) DO UPDATE SET state = 'decrypted', plain_bytes = excluded.plain_bytes,
+                 text = excluded.text, seal = NULL, reason = NULL, wait_from_us = NULL, wait_us = NULL
+             WHERE state <> 'decrypted'",
+        )?
+        .execute([])?;
+    transaction
+        .prepare_cached(
+            "UPDATE outbox SET state = 'pending'
+             WHERE kind = 'reply' AND state = 'attempted' AND NOT in_flight AND snapshot < ?1
+               AND item_id NOT IN (SELECT id FROM server_reply)",
+        )?
+        .execute([number])?;
+    // Drafts and keys of sources that are not there any more.
+    for table in ["local_draft", "local_key"] {
+        transaction
+            .prepare_cached(&format!("DELETE FROM {table} WHERE source_id NOT IN (SELECT id FROM server_source)"))?
+            .execute([])?;
+    }
+    Ok(())
+}
+
+/// The replies to a source that the server does not list, in the order in which they were written.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn outgoing(
+    transaction: &Transaction<'_>,
+    source: SourceId,
+    now: Timestamp,
+    lane: &Lane,
+) -> Result<Vec<OutgoingReply>, StoreError> {
+    let states: HashMap<ActId, QueueEntry> = queue(transaction, now, lane)?
+        .into_iter()
+        .filter(|entry| entry.source == source)
+        .map(|entry| (entry.act, entry))
+        .collect();
+    let mut statement = transaction.prepare_cached(
+        "SELECT o.item_id, o.act, o.journalist_id, j.username,
+                o.journalist_id = (SELECT journalist_id FROM local_journalist), o.created_us, o.state, o.reason, o.text
+         FROM outbox AS o LEFT JOIN server_journalist AS j ON j.id = o.journalist_id
+         WHERE o.kind = 'reply' AND o.source_id = ?1 AND o.source_id IN (SELECT id FROM visible_source)
+         ORDER BY o.id",
+    )?;
+    let mut rows = statement.query(params![source.as_str()])?;
+    let mut replies = Vec::new();
+    while let Some(row) = rows.next()? {
+        let act = ActId(row.get(1)?);
+        let state = match row.get::<_, String>(6)?.as_str() {
+            "confirmed" => None,
+            state => Some(states.get(&act).map_or_else(|| state_without_lane(state), |entry| entry.state.clone())),
+        };
+        replies.push(OutgoingReply {
+            reply: row.get::<_, String>(0)?.parse()?,
+            act,
+            source,
+            journalist: row.get::<_, String>(2)?.parse()?,
+            username: row.get::<_, Option<String>>(3)?.map(Username::try_new).transpose()?,
+            own: row.get::<_, Option<bool>>(4)?.unwrap_or(false),
+            written: Timestamp::try_new(row.get(5)?)?,
+            state,
+            reason: row.get(7)?,
+            text: ReplyText::try_new(row.get::<_, String>(8)?)?,
+        });
+    }
+    Ok(replies)
+}
+
+fn state_without_lane(state: &str) -> ActState {
+    match state {
+        "refused" => ActState::Refused,
+        "attempted" => ActState::Unconfirmed,
+        _pending => ActState::Waiting,
+    }
+}
