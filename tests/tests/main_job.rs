@@ -1,4 +1,4 @@
-//! The main job with the real programs: sign in, sync, list, refresh, show, sign out.
+//! The main job with the real programs: sign in, sync, list, refresh, show, sign out; and the demo, with all of it.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use staging::environment::{Environment, EnvironmentOptions};
+use staging::environment::{Environment, EnvironmentOptions, Watch};
 use staging::generator::MARLOW;
 use staging::server::{
     ApiFlavour, Command, Fault, FaultAct, KeyChoice, LoggedRequest, Matching, Outcome, RecordId, SourceState,
@@ -34,6 +34,17 @@ fn new_source(environment: &Environment, designation: &str) -> RecordId {
     match environment.server().control().apply(command).unwrap() {
         Outcome::Source { uuid, .. } => uuid,
         other => panic!("{other:?}"),
+    }
+}
+
+/// What is listed once the keys that came are looked at, as `watch` tells, which was begun before they came.
+async fn listed_with_keys(environment: &Environment, watch: &mut Watch) -> Value {
+    loop {
+        let listed = environment.json(&["sources"], "").await.unwrap();
+        if listed["sources"].as_array().unwrap().iter().all(|row| row["key"]["state"] != "new") {
+            return listed;
+        }
+        watch.until("sources_changed").await.unwrap();
     }
 }
 
@@ -62,6 +73,11 @@ async fn the_demo_passes_and_says_each_step_on_a_line() {
             "refresh",
             "the message",
             "downloads",
+            "decryption",
+            "the text",
+            "a file",
+            "a reply",
+            "the source reads",
             "a star",
             "nothing new",
             "logout",
@@ -89,7 +105,7 @@ async fn a_login_brings_what_the_server_has() {
         assert_eq!(synced["sync"]["outcome"], "ok", "{synced}");
         assert_eq!((&synced["sync"]["unreadable"], &synced["sync"]["error"]), (&json!(0), &Value::Null));
 
-        let listed = environment.json(&["sources"], "").await.unwrap();
+        let listed = listed_with_keys(&environment, &mut watch).await;
         let rows = listed["sources"].as_array().unwrap();
         environment.server().control().with_world(|world| {
             let shown: Vec<_> = world.sources().filter(|source| source.state == SourceState::Listed).collect();
@@ -98,7 +114,8 @@ async fn a_login_brings_what_the_server_has() {
                 let row = rows.iter().find(|row| row["uuid"] == source.id.as_str()).unwrap();
                 assert_eq!(row["designation"], source.designation.as_str());
                 assert_eq!(row["starred"], source.is_starred);
-                assert_eq!(row["key"], source.key.as_ref().map_or(Value::Null, |key| key.fingerprint.as_str().into()));
+                let pinned = source.key.as_ref().map_or(Value::Null, |key| key.fingerprint.as_str().into());
+                assert_eq!(row["key"]["fingerprint"], pinned);
                 let submissions = world.submissions_of(source).count() as u64;
                 let counts = &row["counts"];
                 let listed = counts["messages"].as_u64().unwrap() + counts["files"].as_u64().unwrap();
@@ -169,11 +186,13 @@ async fn the_json_of_sources_and_status_has_its_documented_form() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_message_appears_after_a_refresh_and_a_deleted_source_goes() {
     let environment = environment(3, 4).await;
+    let mut watch = environment.watch().await.unwrap();
     environment.login(&MARLOW).await.unwrap();
     let source = new_source(&environment, "patient otter");
     let control = environment.server().control();
     control.apply(Command::NewMessage { source: source.clone(), size: 700 }).unwrap();
     environment.json(&["refresh"], "").await.unwrap();
+    listed_with_keys(&environment, &mut watch).await;
     let by_name = environment.json(&["show", "Patient Otter"], "").await.unwrap();
     let items = by_name["items"].as_array().unwrap();
     assert_eq!(items.len(), 1);
@@ -192,9 +211,10 @@ async fn a_new_message_appears_after_a_refresh_and_a_deleted_source_goes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_synced_is_there_without_a_session_and_after_a_restart() {
     let mut environment = environment(5, 4).await;
+    let mut watch = environment.watch().await.unwrap();
     environment.login(&MARLOW).await.unwrap();
     environment.json(&["refresh"], "").await.unwrap();
-    let before = environment.json(&["sources"], "").await.unwrap();
+    let before = listed_with_keys(&environment, &mut watch).await;
     environment.json(&["logout"], "").await.unwrap();
     assert_eq!(environment.json(&["sources"], "").await.unwrap(), before);
     assert_eq!(environment.stop_daemon(Signal::SIGTERM).await.unwrap(), Some(0));
