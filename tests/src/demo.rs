@@ -1,7 +1,9 @@
 //! The main job in front of somebody's eyes: the real programs, step by step.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
+use std::num::NonZeroU64;
+use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -13,13 +15,24 @@ use crate::environment::{
 use crate::generator::MARLOW;
 use crate::processes;
 use crate::programs::{BuildError, Programs};
-use crate::server::{Command, ControlError, KeyChoice, Outcome, RequestLog, SourceState, WorldError};
+use crate::server::{
+    CiphertextError, Command, Control, ControlError, KeyChoice, Outcome, Reading, ReadingError, RecordId, RequestLog,
+    SourceState, Whose, WorldError,
+};
 use crate::trace;
 
 /// What the new source calls itself.
 const NEW_SOURCE: &str = "unforeseen lighthouse";
 /// How many items the generated sources have.
 const ITEMS: u32 = 4;
+/// The size of the file that the new source sends, in bytes, and how many of them come in a second: so there is something to
+/// look at while it is downloaded.
+const FILE_SIZE: u64 = 3_000_000;
+const FILE_RATE: Option<NonZeroU64> = NonZeroU64::new(2_000_000);
+/// What the new source is answered.
+const ANSWER: &str = "Thank you. We have your file, and would like to hear more of it.";
+/// How much of a text is printed, in characters.
+const EXCERPT: usize = 48;
 /// How long calls and processes may take to go when the daemon has ended: a bound for what stays, not a measure.
 const END_BOUND: Duration = Duration::from_secs(10);
 
@@ -38,6 +51,12 @@ pub enum DemoError {
     /// The staging server refused to be played with.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The staging server cannot say what is in an item.
+    #[error(transparent)]
+    Ciphertext(#[from] CiphertextError),
+    /// The source or the newsroom cannot read a reply.
+    #[error("who should read the reply cannot")]
+    Reading(#[from] ReadingError),
     /// Reading or writing failed.
     #[error("could not read or write")]
     Io(#[from] io::Error),
@@ -171,7 +190,7 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
         state: SourceState::Listed,
     })?;
     let Outcome::Source { uuid, .. } = created else { return Err(wrong("the server made no source")) };
-    control.apply(Command::NewMessage { source: uuid, size: 612 })?;
+    let message = new_item(control, Command::NewMessage { source: uuid.clone(), size: 612 })?;
     show.step("a source writes", Mark::Ok, &format!("{NEW_SOURCE} sends a message to the server"))?;
 
     let refreshed = environment.json(&["refresh"], "").await?;
@@ -185,18 +204,36 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
     }
     show.step("the message", Mark::Ok, &format!("`splitdrop show`: 1 unread {kind} of {size} bytes"))?;
 
-    let held = until_all_is_here(environment, &mut watch).await?;
+    until_all_is_here(environment, &mut watch).await?;
+    let held = messages_and_replies(environment).await?;
     let detail =
         format!("{held} messages and replies came by themselves, each with the SHA-256 that the server claims");
     show.step("downloads", Mark::Ok, &detail)?;
+
+    until_all_is_decrypted(environment, &mut watch).await?;
+    show.step("decryption", Mark::Ok, "all of them were decrypted by themselves, and no ciphertext stays")?;
+
+    let said = read_message(environment, &message).await?;
+    show.step("the text", Mark::Ok, &format!("`splitdrop show` says what the source wrote: \"{}\"", excerpt(&said)))?;
+
+    let detail = download_file(environment, &uuid).await?;
+    show.step("a file", Mark::Ok, &detail)?;
+
+    let reply = answer(environment, &mut watch, &uuid).await?;
+    show.step("a reply", Mark::Ok, "`splitdrop reply`: encrypted here, and the server has taken it")?;
+
+    let read = control.source_reads(&reply).await?;
+    check_reading(&read, "the source")?;
+    check_reading(&control.newsroom_reads(&reply).await?, "the newsroom")?;
+    let detail = format!("with its own key: \"{}\"; the newsroom can read it too, and nobody else", read.text);
+    show.step("the source reads", Mark::Ok, &detail)?;
 
     environment.json(&["star", NEW_SOURCE], "").await?;
     let starred = environment.json(&["show", NEW_SOURCE], "").await?;
     if starred.pointer("/source/starred").and_then(Value::as_bool) != Some(true) {
         return Err(wrong("a star does not show at once"));
     }
-    // A sync may show it before the server's answer is here.
-    while !matches!(text(&watch.until("act").await?, "/step")?, "confirmed" | "settled") {}
+    until_done(&mut watch, "star").await?;
     show.step("a star", Mark::Ok, "shown at once, and the server has confirmed it")?;
 
     // The server has marked as read what was downloaded.
@@ -215,19 +252,177 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
     show.step("the path", Mark::Ok, &path(environment)?)
 }
 
-/// Waits until every message and reply is downloaded; gives how many.
-async fn until_all_is_here(environment: &Environment, watch: &mut Watch) -> Result<usize, DemoError> {
+/// Plays somebody who sends something, and gives its id.
+fn new_item(control: &Control, command: Command) -> Result<RecordId, DemoError> {
+    match control.apply(command)? {
+        Outcome::Item { uuid, .. } => Ok(uuid),
+        _other => Err(wrong("the server made no item")),
+    }
+}
+
+/// Waits until every message and reply is downloaded.
+async fn until_all_is_here(environment: &Environment, watch: &mut Watch) -> Result<(), DemoError> {
     loop {
         let status = environment.json(&["status"], "").await?;
         if number(&status, "/lanes/messages/failed")? > 0 {
             return Err(wrong(format!("a message did not come: {status}")));
         }
         if number(&status, "/lanes/messages/waiting")? == 0 {
-            let ciphertext = environment.home().join("ciphertext");
-            return Ok(std::fs::read_dir(ciphertext)?.count());
+            return Ok(());
         }
         watch.until("download").await?;
     }
+}
+
+/// How many messages and replies are shown, of all sources together.
+async fn messages_and_replies(environment: &Environment) -> Result<u64, DemoError> {
+    let listed = environment.json(&["sources"], "").await?;
+    let rows = listed.pointer("/sources").and_then(Value::as_array).ok_or_else(|| wrong("/sources is missing"))?;
+    let mut held = 0;
+    for row in rows {
+        held += number(row, "/counts/messages")? + number(row, "/counts/replies")?;
+    }
+    Ok(held)
+}
+
+/// Waits until everything that is here is decrypted, and looks that no ciphertext stayed.
+async fn until_all_is_decrypted(environment: &Environment, watch: &mut Watch) -> Result<(), DemoError> {
+    loop {
+        let status = environment.json(&["status"], "").await?;
+        if number(&status, "/lanes/decrypt/failed")? > 0 {
+            return Err(wrong(format!("something could not be decrypted: {status}")));
+        }
+        if number(&status, "/lanes/decrypt/waiting")? == 0 && number(&status, "/lanes/decrypt/running")? == 0 {
+            break;
+        }
+        watch.until("read").await?;
+    }
+    match std::fs::read_dir(environment.home().join("ciphertext"))?.count() {
+        0 => Ok(()),
+        left => Err(wrong(format!("{left} ciphertexts stay though all is decrypted"))),
+    }
+}
+
+/// What is said to be in the conversation of the new source about an item.
+async fn shown_item(environment: &Environment, item: &RecordId) -> Result<Value, DemoError> {
+    let shown = environment.json(&["show", NEW_SOURCE], "").await?;
+    let items = shown.pointer("/items").and_then(Value::as_array);
+    let found = items.and_then(|items| items.iter().find(|shown| text(shown, "/uuid").ok() == Some(item.as_str())));
+    found.cloned().ok_or_else(|| wrong("`splitdrop show` does not list what the source sent"))
+}
+
+/// Reads the new message; it must be what the source wrote.
+async fn read_message(environment: &Environment, message: &RecordId) -> Result<String, DemoError> {
+    let shown = shown_item(environment, message).await?;
+    let mut wrote = String::new();
+    environment.server().control().plaintext(message)?.contents().read_to_string(&mut wrote)?;
+    if text(&shown, "/text")? != wrote || text(&shown, "/content/state")? != "decrypted" {
+        return Err(wrong("`splitdrop show` says something else than the source wrote"));
+    }
+    Ok(wrote)
+}
+
+/// The new source sends a file, and it is downloaded, decrypted and unpacked: the same bytes, under the same name.
+async fn download_file(environment: &Environment, source: &RecordId) -> Result<String, DemoError> {
+    let control = environment.server().control();
+    let file = new_item(control, Command::NewFile { source: source.clone(), size: FILE_SIZE })?;
+    // The server makes the ciphertext: that is not the download's time.
+    control.etag(&file).await?;
+    ok_counts(&environment.json(&["refresh"], "").await?, "ok")?;
+
+    let before = environment.socks().shape();
+    environment.socks().set_shape(FILE_RATE.map_or(before, |rate| before.at_rate(rate)));
+    let downloaded = download(environment, &file).await;
+    environment.socks().set_shape(before);
+    let downloaded = downloaded?;
+
+    let sent = control.plaintext(&file)?;
+    let (bytes, name) = (number(&downloaded, "/there/0/bytes")?, text(&downloaded, "/there/0/name")?);
+    if (bytes, Some(name)) != (sent.length(), sent.name()) {
+        return Err(wrong(format!("the file has another name or length than the source's: {downloaded}")));
+    }
+    let mut files = std::fs::read_dir(environment.plaintext_folder())?;
+    let (Some(plaintext), None) = (files.next(), files.next()) else {
+        return Err(wrong("there is not exactly one file in the folder of plaintexts"));
+    };
+    let mut wanted = Vec::new();
+    sent.contents().read_to_end(&mut wanted)?;
+    if std::fs::read(plaintext?.path())? != wanted {
+        return Err(wrong("the file is not what the source sent"));
+    }
+    let shown = shown_item(environment, &file).await?;
+    if text(&shown, "/content/name")? != name {
+        return Err(wrong("`splitdrop show` gives the file another name than `splitdrop download`"));
+    }
+    Ok(format!(
+        "`splitdrop download`: {FILE_SIZE} bytes verified, decrypted, unpacked: \"{name}\", {bytes} bytes as sent"
+    ))
+}
+
+/// Has a file downloaded by the command, which draws how far it is where standard error is a terminal.
+async fn download(environment: &Environment, file: &RecordId) -> Result<Value, DemoError> {
+    let command = environment.splitdrop(["download", file.as_str(), "--wait", "--json"]);
+    let output = { command }.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?.wait_with_output().await?;
+    if !output.status.success() {
+        return Err(wrong(format!("`splitdrop download` ended with {:?}", output.status.code())));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|_| wrong("`splitdrop download` printed no JSON object"))
+}
+
+/// Answers the new source; gives the reply's id at the server, which the client has made.
+async fn answer(environment: &Environment, watch: &mut Watch, source: &RecordId) -> Result<RecordId, DemoError> {
+    // The key that came with the source is looked at before anything is encrypted to it.
+    loop {
+        let shown = environment.json(&["show", NEW_SOURCE], "").await?;
+        match text(&shown, "/source/key/state")? {
+            "pinned" => break,
+            "new" => drop(watch.until("sources_changed").await?),
+            other => return Err(wrong(format!("the source's key is `{other}`"))),
+        }
+    }
+    environment.json(&["reply", NEW_SOURCE, "--message", ANSWER], "").await?;
+    until_done(watch, "reply").await?;
+    let there: Vec<RecordId> = environment.server().control().with_world(|world| {
+        let source = world.source(source.as_str());
+        source.map(|source| world.replies_of(source).map(|reply| reply.id.clone()).collect()).unwrap_or_default()
+    });
+    match there.as_slice() {
+        [reply] => Ok(reply.clone()),
+        several => Err(wrong(format!("one reply was sent, and the server has {}", several.len()))),
+    }
+}
+
+/// Waits until the server has confirmed an act of this kind. A sync may show it before the server's answer is here.
+async fn until_done(watch: &mut Watch, kind: &str) -> Result<(), DemoError> {
+    loop {
+        let event = watch.until("act").await?;
+        if text(&event, "/kind")? != kind {
+            continue;
+        }
+        match text(&event, "/step")? {
+            "confirmed" | "settled" => return Ok(()),
+            "refused" => return Err(wrong(format!("the server refused: {event}"))),
+            _other => {}
+        }
+    }
+}
+
+/// What somebody reads of the answer: all of it, and that it is for the source and the newsroom alone.
+fn check_reading(read: &Reading, who: &str) -> Result<(), DemoError> {
+    if read.text != ANSWER {
+        return Err(wrong(format!("{who} reads something else than was written")));
+    }
+    let is_for = |whose| read.recipients.iter().any(|recipient| recipient.whose == whose);
+    if is_for(Whose::Unknown) || !is_for(Whose::Source) || !is_for(Whose::Newsroom) {
+        return Err(wrong(format!("the reply is encrypted to {:?}", read.recipients)));
+    }
+    Ok(())
+}
+
+/// The beginning of a text.
+fn excerpt(text: &str) -> String {
+    let beginning: String = text.chars().take(EXCERPT).collect();
+    if beginning.len() == text.len() { beginning } else { format!("{} ...", beginning.trim_end()) }
 }
 
 /// How the proxy reached the server, which must have been by the onion service's name and through SOCKS alone.

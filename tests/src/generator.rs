@@ -20,12 +20,14 @@ use crate::server::{
 
 mod accounts;
 mod content;
+mod key_pair;
 mod keys;
 mod prng;
 mod words;
 
 pub use accounts::{Account, MARLOW, TERNBERG};
 pub use content::{Form, Plaintext, PlaintextError};
+pub use key_pair::KeyPair;
 pub use keys::{NewsroomKey, pool};
 pub use prng::Prng;
 pub use words::Designations;
