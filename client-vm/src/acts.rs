@@ -226,6 +226,10 @@ fn outcome(work: Work, result: &Result<(), CallFailure>) -> (Outcome, Way) {
             Work::DeleteSource | Work::DeleteItem(_) | Work::Seen(_) => (Outcome::Done, Way::Open),
             Work::Star | Work::Unstar | Work::Reply(_) => (Outcome::Refused { reason }, Way::Open),
         },
+        // The server has stored it under another id than ours, or says so: sent again, it would be there twice.
+        ErrorKind::BadResponse if matches!(work, Work::Reply(_)) && failure.retry() == Retry::Never => {
+            (Outcome::Refused { reason }, Way::Open)
+        }
         // The server has a reply with this id, which is random and ours: an earlier attempt came through.
         ErrorKind::Conflict if matches!(work, Work::Reply(_)) => (Outcome::Done, Way::Open),
         ErrorKind::Refused | ErrorKind::Conflict | ErrorKind::TooLarge | ErrorKind::OutOfScope => {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use control::{
     Act, DownloadLane, Event, Failure, FailureKind, KeyProblem, LaneCounts, OpenPgpStatus, ProxyStatus, QueueStatus,
-    SessionEnd, Status, Taken,
+    SessionEnd, Status,
 };
 use protocol::value::{Fingerprint, SoftwareVersion, SourceId, Timestamp};
 use protocol::{Call, Items, SignedIn};
@@ -38,6 +38,7 @@ pub use handle::EngineHandle;
 use handle::{Answer, Command};
 use pause::Pauses;
 use reading::Reading;
+use replying::CheckedReply;
 use session::SessionState;
 use sync_task::{Opened, SyncEnded};
 use syncing::{Asked, RunningSync, Schedule};
@@ -159,11 +160,7 @@ enum Ended {
     /// The newsroom's key was looked for.
     NewsroomKey(Result<Fingerprint, NewsroomError>),
     /// The same, for a reply that somebody wants to send.
-    ReplyChecked {
-        checked: Result<Fingerprint, NewsroomError>,
-        act: Box<Act>,
-        answer: Answer<Taken>,
-    },
+    ReplyChecked(Box<CheckedReply>),
     /// Keys that came were looked at.
     KeysLookedAt {
         held: Vec<(SourceId, Option<KeyProblem>)>,
@@ -226,7 +223,7 @@ impl Engine {
     pub async fn run(mut self, stop: CancellationToken) {
         self.look_for_secret_keys();
         self.look_for_newsroom_key();
-        self.look_at_keys();
+        self.look_at_keys_again().await;
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -287,7 +284,7 @@ impl Engine {
             Ok((task, Ended::Read(ended))) => self.read_ended(task, *ended).await,
             Ok((_, Ended::SecretKeys(changed))) => self.secret_keys_ended(changed).await,
             Ok((_, Ended::NewsroomKey(checked))) => self.note_newsroom_key(&checked),
-            Ok((_, Ended::ReplyChecked { checked, act, answer })) => self.reply_checked(checked, *act, answer).await,
+            Ok((_, Ended::ReplyChecked(reply))) => self.reply_checked(*reply).await,
             Ok((_, Ended::KeysLookedAt { held, all })) => self.keys_looked_at(held, all).await,
             Err(error) if error.is_cancelled() => {}
             Err(error) => {

@@ -52,7 +52,7 @@ pub(crate) fn of_enqueue(error: &EnqueueError) -> Failure {
 pub(crate) fn of_deal(error: &DealError) -> Failure {
     match error {
         DealError::NoAct(_) => failure(FailureKind::NotFound, chain(error)),
-        DealError::NotSo { .. } => failure(FailureKind::Conflict, chain(error)),
+        DealError::NotSo { .. } | DealError::DraftFull(_) => failure(FailureKind::Conflict, chain(error)),
         DealError::Store(error) => of_store(error),
     }
 }

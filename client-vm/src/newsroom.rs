@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use protocol::value::{Fingerprint, Timestamp};
 use tokio_util::sync::CancellationToken;
 
-use crate::openpgp::decrypt::{DecryptError, Decryptor};
+use crate::openpgp::decrypt::{DecryptError, Decryptor, Verdict};
 use crate::openpgp::recipient::{KeyError, Recipient};
 
 /// The setting of this VM in which dom0 keeps the fingerprint.
@@ -46,6 +46,18 @@ pub enum NewsroomError {
     /// Getting it met a fault.
     #[error("looking for the newsroom's key met a fault: see the daemon's log")]
     Fault,
+}
+
+impl NewsroomError {
+    /// Whether it may be over by itself.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Export(error) => error.verdict() == Verdict::Later,
+            Self::Read { source, .. } => source.kind() != std::io::ErrorKind::NotFound,
+            Self::NoFingerprint | Self::BadFingerprint | Self::Key(_) | Self::Fault => false,
+        }
+    }
 }
 
 /// Where the newsroom's key comes from.

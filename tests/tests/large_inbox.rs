@@ -25,7 +25,7 @@ fn dump(database: &Path) -> Dump {
         .unwrap();
     let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     let mut dump = Dump::new();
-    for table in tables.into_iter().filter(|table| table != "sync_state") {
+    for table in tables.into_iter().filter(|table| table.starts_with("server_")) {
         let mut rows = connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2")).unwrap();
         let columns = rows.column_count();
         let read = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();

@@ -148,11 +148,15 @@ pub(super) async fn reply(
     }
     let named = variable(DIRECTORY).filter(|value| !value.is_empty()).map(PathBuf::from);
     let places: Vec<_> = named.into_iter().chain([settings.home.clone()]).collect();
-    let mut desk = Desk { args, settings, client, source, only_draft: wanted.draft };
+    let mut desk = Desk { args, settings, client, source, only_draft: wanted.draft, leaves_draft: false };
     let done = match origin {
-        Origin::Given(text) => desk.deliver(Manuscript::new(text, places)).await?,
+        Origin::Given(text) => {
+            desk.leaves_draft = !wanted.draft && draft.is_some();
+            desk.deliver(Manuscript::new(text, places)).await?
+        }
         Origin::Input => {
             let text = without_line_end(apart(from_input).await??);
+            desk.leaves_draft = !wanted.draft && draft.is_some();
             desk.deliver(Manuscript::new(text, places)).await?
         }
         Origin::Editor(editor) => {
@@ -186,6 +190,8 @@ struct Desk<'a> {
     client: &'a mut Client,
     source: SourceRow,
     only_draft: bool,
+    /// There is a draft that this is not: it stays.
+    leaves_draft: bool,
 }
 
 impl Desk<'_> {
@@ -231,35 +237,40 @@ impl Desk<'_> {
             Ok(text) => text,
             Err(error) => return Err(not_taken(error.into(), written.into_file())),
         };
-        if let Err(error) = ask(self.client, Request::Draft { source, text: Some(text.clone()) }).await {
-            return Err(not_taken(error, written.into_file()));
+        if !self.leaves_draft {
+            if let Err(error) = ask(self.client, Request::Draft { source, text: Some(text.clone()) }).await {
+                return Err(not_taken(error, written.into_file()));
+            }
+            if self.only_draft {
+                written.settle();
+                return Ok(Done::Drafted);
+            }
+            written.is_draft();
         }
-        if self.only_draft {
-            written.settle();
-            return Ok(Done::Drafted);
-        }
-        written.is_draft();
         let reply: ReplyId = uuid::Uuid::new_v4().to_string().parse()?;
         let act = Act::Reply { source, reply, text };
         let taken = match send(self.client, &act).await {
             Ok(taken) => taken,
             Err(error) if is_lost(&error) => match self.find_out(reply, &act).await {
                 Ok(taken) => taken,
-                Err(Loss::NotTaken(error)) => {
-                    written.settle();
-                    return Err(not_taken(error, Kept::Draft));
-                }
+                Err(Loss::NotTaken(error)) => return Err(not_taken(error, self.kept(written))),
                 Err(Loss::Unknown) => {
                     return Err(CliError::Unconfirmed { error: Box::new(error), kept: written.into_file() });
                 }
             },
-            Err(error) => {
-                written.settle();
-                return Err(not_taken(error, Kept::Draft));
-            }
+            Err(error) => return Err(not_taken(error, self.kept(written))),
         };
         written.settle();
         Ok(Done::Taken(taken))
+    }
+
+    /// Where what was not taken is: it is the draft, unless that is another one.
+    fn kept(&self, written: Manuscript) -> Kept {
+        if self.leaves_draft {
+            return written.into_file();
+        }
+        written.settle();
+        Kept::Draft
     }
 
     /// Keeps it as the draft or, where that cannot be, in a file.

@@ -371,6 +371,7 @@ impl Engine {
             rows: batch.rows.clone(),
             snapshot: self.acting.snapshot,
             deadline: self.acting.settings.deadline,
+            waits: self.acting.settings.waits,
             replies: self.reply_desk(),
             cancel: cancel.clone(),
         };

@@ -452,6 +452,10 @@ impl Engine {
             if let Err(error) = forgotten {
                 tracing::error!(error = failure::chain(&error), "could not forget what was removed");
             }
+            // What was forgotten leaves the write-ahead log too.
+            if let Err(error) = store.checkpoint().await {
+                tracing::error!(error = failure::chain(&error), "could not tidy up the database");
+            }
             Ended::Done
         });
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use control::{Act, Event, FailureKind, KeyProblem, KeyState, ReplyText, Taken};
-use protocol::value::{ArmoredKey, ArmoredMessage, Fingerprint, SourceId, Timestamp};
+use protocol::value::{ArmoredKey, ArmoredMessage, Fingerprint, JournalistId, SourceId, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -34,12 +34,24 @@ pub(super) struct ReplyDesk {
     pub(super) clock: Clock,
 }
 
+/// A reply that somebody wants to send, and whether the newsroom's key is there.
+#[derive(Debug)]
+pub(super) struct CheckedReply {
+    checked: Result<Fingerprint, NewsroomError>,
+    journalist: JournalistId,
+    act: Act,
+    answer: Answer<Taken>,
+}
+
 /// A reply could not be encrypted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PrepareError {
     /// The store failed: nothing is known.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// It cannot be now: it is tried again later.
+    #[error("{0}")]
+    Later(String),
     /// It is held back until somebody does something.
     #[error("{0}")]
     HeldBack(String),
@@ -67,12 +79,14 @@ impl ReplyDesk {
         let (newsroom, now) = (Arc::clone(&self.newsroom), self.clock.now());
         let _permit = permit_for(&newsroom, &self.permits).await;
         let encrypting = tokio::task::spawn_blocking(move || {
-            let newsroom = newsroom.key(now, &stop).map_err(|error| error.to_string())?;
-            to_both(&text, &fingerprint, &armored, &newsroom, now)
+            let newsroom = newsroom.key(now, &stop).map_err(|error| match error.is_passing() {
+                true => PrepareError::Later(error.to_string()),
+                false => PrepareError::HeldBack(error.to_string()),
+            })?;
+            to_both(&text, &fingerprint, &armored, &newsroom, now).map_err(PrepareError::HeldBack)
         });
         match encrypting.await {
-            Ok(Ok(message)) => Ok(Some(message)),
-            Ok(Err(reason)) => Err(PrepareError::HeldBack(reason)),
+            Ok(prepared) => prepared.map(Some),
             Err(_panicked) => Err(PrepareError::HeldBack("encrypting it met a fault: see the daemon's log".to_owned())),
         }
     }
@@ -143,7 +157,13 @@ impl Engine {
 
     /// Takes a reply, if the newsroom's key is there. That may ask another VM, so the engine goes on meanwhile.
     pub(super) fn reply(&mut self, act: Act, answer: Answer<Taken>) {
-        self.with_newsroom_key(move |checked| Ended::ReplyChecked { checked, act: Box::new(act), answer });
+        let Some(journalist) = self.session.journalist() else {
+            answer.give(Err(failure::not_signed_in()));
+            return;
+        };
+        self.with_newsroom_key(move |checked| {
+            Ended::ReplyChecked(Box::new(CheckedReply { checked, journalist, act, answer }))
+        });
     }
 
     /// Looks for the newsroom's key; what is found goes to `ended`.
@@ -169,17 +189,23 @@ impl Engine {
         self.newsroom_key = checked.clone().map_err(|error| error.to_string());
     }
 
-    pub(super) async fn reply_checked(
-        &mut self,
-        checked: Result<Fingerprint, NewsroomError>,
-        act: Act,
-        answer: Answer<Taken>,
-    ) {
+    pub(super) async fn reply_checked(&mut self, reply: CheckedReply) {
+        let CheckedReply { checked, journalist, act, answer } = reply;
         self.note_newsroom_key(&checked);
         match checked {
+            // Somebody else may have signed in meanwhile.
+            Ok(_) if self.session.journalist() != Some(journalist) => answer.give(Err(failure::not_signed_in())),
             Ok(_) => self.take_act(act, answer).await,
             Err(error) => answer.give(Err(failure(FailureKind::Conflict, error.to_string()))),
         }
+    }
+
+    /// Looks at keys anew that could not be used, and at those that nobody has looked at.
+    pub(super) async fn look_at_keys_again(&mut self) {
+        if let Err(error) = self.store.write(keys::look_again).await {
+            tracing::error!(error = failure::chain(&error), "could not look at the sources' keys again");
+        }
+        self.look_at_keys();
     }
 
     /// Looks at the keys that came with a snapshot.

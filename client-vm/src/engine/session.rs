@@ -174,6 +174,7 @@ impl Engine {
         self.session = SessionState::In(Box::new(session));
         self.emit(Event::SessionStarted(shown.clone()));
         answer.give(Ok(shown));
+        self.look_at_keys_again().await;
         self.schedule.begin();
         self.ask_sync(None);
         self.work().await;

@@ -45,6 +45,11 @@ pub enum Finding {
 pub const CHANGED: &str = "the server offers another key than before: compare fingerprints with the source, and then run \
                            `splitdrop trust-key SOURCE --fingerprint FPR`";
 
+/// Reduces what is held of keys to which key was pinned; a condition follows. Where the source is there again, no other key
+/// may pass for the first one.
+pub(super) const REDUCE: &str = "UPDATE local_key SET armored = '', offered_armored = '', offered_claim = fingerprint,
+    offered_fingerprint = fingerprint, looked_at = 0, problem = NULL, detail = NULL WHERE armored <> '' AND";
+
 /// A key could not be trusted. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
@@ -93,7 +98,7 @@ impl From<ValueError> for TrustError {
 pub fn state(transaction: &Transaction<'_>, source: SourceId) -> Result<KeyState, StoreError> {
     let found = transaction
         .prepare_cached(
-            "SELECT s.key_fingerprint, k.fingerprint, k.problem, k.offered_fingerprint, k.detail,
+            "SELECT s.key_fingerprint, CASE WHEN k.armored <> '' THEN k.fingerprint END, k.problem, k.offered_fingerprint, k.detail,
                     coalesce(k.looked_at, 0)
              FROM server_source AS s LEFT JOIN local_key AS k ON k.source_id = s.id
              WHERE s.id = ?1",
@@ -188,6 +193,15 @@ pub(super) fn note_offered(
 pub(super) const NOT_LOOKED_AT: &str =
     "SELECT s.id FROM server_source AS s LEFT JOIN local_key AS k ON k.source_id = s.id
      WHERE s.key_fingerprint IS NOT NULL AND NOT coalesce(k.looked_at, 0)";
+
+/// Lets keys that could not be used be looked at again: the clock may have been wrong, or this program is another one.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn look_again(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+    transaction.execute("UPDATE local_key SET looked_at = 0 WHERE problem = 'unusable'", [])?;
+    Ok(())
+}
 
 /// Keys that are offered and that nobody has looked at, at most `most`.
 ///

@@ -33,10 +33,10 @@ pub use deal::{DealError, deal};
 pub use enqueue::{EnqueueError, Enqueued, enqueue};
 pub use queue::{Lane, counts, queue};
 pub use replies::{land, outgoing, text};
-pub use settle::{MAX_RETRY_AFTER, Outcome, Settled, Unsent, Waits, hold, is_open, refuse_unsent, settle};
+pub use settle::{MAX_RETRY_AFTER, Outcome, Settled, Unsent, Waits, hold, is_open, put_off, refuse_unsent, settle};
 pub use snapshot::{SnapshotEffects, after_snapshot, last_snapshot};
 
-use super::StoreError;
+use super::{StoreError, keys};
 
 /// A row, as far as sending it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -235,9 +235,7 @@ fn reduce_source(transaction: &Transaction<'_>, source: &SourceId) -> rusqlite::
     for change in [
         "DELETE FROM local_draft WHERE source_id = ?1",
         "DELETE FROM local_key WHERE source_id = ?1 AND fingerprint IS NULL",
-        "UPDATE local_key SET armored = '', offered_armored = '', offered_claim = fingerprint,
-             offered_fingerprint = fingerprint, looked_at = 0, problem = NULL, detail = NULL
-         WHERE source_id = ?1",
+        &format!("{} source_id = ?1", keys::REDUCE),
     ] {
         transaction.prepare_cached(change)?.execute([source.as_str()])?;
     }

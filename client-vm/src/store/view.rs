@@ -11,7 +11,7 @@ use super::{StoreError, keys, mirror, outbox, reading};
 const SOURCES: &str = "
     SELECT s.id, s.designation, s.starred, s.last_updated_us, s.key_fingerprint,
            coalesce(c.messages, 0), coalesce(c.files, 0), coalesce(c.replies, 0), coalesce(c.unread, 0),
-           s.being_deleted, k.fingerprint, k.problem, k.offered_fingerprint, k.detail, coalesce(k.looked_at, 0)
+           s.being_deleted, CASE WHEN k.armored <> '' THEN k.fingerprint END, k.problem, k.offered_fingerprint, k.detail, coalesce(k.looked_at, 0)
     FROM visible_source AS s
     LEFT JOIN local_key AS k ON k.source_id = s.id
     LEFT JOIN (

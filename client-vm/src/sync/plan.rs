@@ -132,7 +132,7 @@ impl<T: Record> Snapshot<T> {
         } else {
             Vec::new()
         };
-        ListPlan { changes: self.changed, removals, unreadable: self.unreadable }
+        ListPlan { changes: self.changed, removals, unreadable: self.unreadable, whole: self.nameless == 0 }
     }
 }
 
@@ -145,6 +145,8 @@ pub struct ListPlan<T: Record> {
     pub removals: Vec<T::Id>,
     /// How many of the list's entries could not be read, changed or not.
     pub unreadable: u64,
+    /// Whether the id of every entry could be read: what is not among them is not listed.
+    pub whole: bool,
 }
 
 /// What to do to the mirror.

@@ -83,7 +83,13 @@ pub async fn sync(
     let synced = store
         .write(move |transaction| {
             let applied = mirror::apply(transaction, &plan)?;
-            let effects = outbox::after_snapshot(transaction, snapshot.number, clock.now(), snapshot.overdue)?;
+            let effects = outbox::after_snapshot(
+                transaction,
+                snapshot.number,
+                clock.now(),
+                snapshot.overdue,
+                plan.replies.whole,
+            )?;
             let outcome = if applied.rows_written == 0 { SyncOutcome::Unchanged } else { SyncOutcome::Ok };
             let report = SyncReport {
                 start,

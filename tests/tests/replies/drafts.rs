@@ -56,10 +56,11 @@ async fn r3_drafts_are_their_authors_and_outlive_switching_syncs_and_restarts() 
 
     // Sent, it is no draft any more; the other's stays.
     let mut watch = environment.watch().await.unwrap();
-    let act = reply(&environment, one, "to one").await;
+    let written = "of marlow to one, again";
+    let act = reply(&environment, one, written).await;
     assert_eq!(draft(&environment, one).await, Value::Null);
     until_listed(&environment, &mut watch, one, act).await;
-    assert_eq!((read_by_sources(&environment).await, kept(&environment)), (vec!["to one".to_owned()], 2));
+    assert_eq!((read_by_sources(&environment).await, kept(&environment)), (vec![written.to_owned()], 2));
     switch_to(&environment, &TERNBERG).await;
     assert_eq!(draft(&environment, one).await, "of ternberg to one");
     assert_eq!(environment.json(&["reply", one, "--draft", "--message", " "], "").await.unwrap()["draft"], "forgotten");

@@ -52,7 +52,8 @@ async fn with_desk(
     let worked = async {
         let mut client = Client::connect(&socket).await?;
         let source = source(1, "candid marmot");
-        let mut desk = Desk { args: &args, settings: &settings, client: &mut client, source, only_draft };
+        let mut desk =
+            Desk { args: &args, settings: &settings, client: &mut client, source, only_draft, leaves_draft: false };
         work(&mut desk).await
     };
     tokio::select! {
@@ -109,6 +110,31 @@ async fn r1_what_is_sent_was_kept_as_the_draft_before() {
     };
     assert_eq!((drafted, sent), (&text, &text));
     assert!(left_in(&home).is_empty());
+}
+
+/// Another text than the draft: the draft is not touched, and a text that is not taken is in a file.
+#[tokio::test(start_paused = true)]
+async fn r3_what_comes_from_the_command_line_leaves_another_draft_alone() {
+    for is_taken in [true, false] {
+        let home = home();
+        let script = |request| match request {
+            Request::Act(Act::Reply { .. }) if is_taken => Some(says(vec![Reply::Taken(taken(1, 0))])),
+            Request::Act(Act::Reply { .. }) => Some(refuses(FailureKind::Conflict)),
+            other => panic!("{other:?}"),
+        };
+        let written = Manuscript::new("ok".to_owned(), vec![home.path().to_owned()]);
+        let done = with_desk(&home, false, script, async |desk| {
+            desk.leaves_draft = true;
+            desk.deliver(written).await
+        });
+        match done.await {
+            Ok(done) => assert_eq!((is_taken, done), (true, Done::Taken(taken(1, 0)))),
+            Err(error) => {
+                assert!(!is_taken);
+                assert_eq!(std::fs::read_to_string(file_of(&error)).unwrap(), "ok\n");
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acts::{Performed, Way, perform};
 use crate::engine::replying::{PrepareError, ReplyDesk};
-use crate::store::outbox::{self, Outcome, Row, Work};
+use crate::store::outbox::{self, Outcome, Row, Waits, Work};
 use crate::store::{Store, StoreError};
 
 /// What an attempt needs.
@@ -22,6 +22,7 @@ pub(super) struct Attempt {
     /// The last snapshot that was asked for.
     pub(super) snapshot: u64,
     pub(super) deadline: Duration,
+    pub(super) waits: Waits,
     pub(super) replies: ReplyDesk,
     /// The session is over.
     pub(super) cancel: CancellationToken,
@@ -51,6 +52,7 @@ impl Attempt {
                     Ok(Some(message)) => Some(message),
                     Ok(None) => return Ok(Performed { rows: Vec::new(), way: Way::Open }),
                     Err(PrepareError::Store(error)) => return Err(error),
+                    Err(PrepareError::Later(reason)) => return self.put_off(row.clone(), reason).await,
                     Err(PrepareError::HeldBack(reason)) => return self.hold_back(&reason).await,
                 }
             }
@@ -62,8 +64,26 @@ impl Attempt {
 
     /// Notes that the rows are being sent.
     async fn begin(&self) -> Result<Vec<Row>, StoreError> {
-        let (rows, snapshot) = (self.rows.clone(), self.snapshot);
-        self.store.write(move |transaction| outbox::begin_attempt(transaction, &rows, snapshot)).await
+        let (rows, snapshot, cancel) = (self.rows.clone(), self.snapshot, self.cancel.clone());
+        let begin = move |transaction: &rusqlite::Transaction<'_>| {
+            if cancel.is_cancelled() {
+                // Nobody waits any more, and nothing is sent.
+                return Ok(Vec::new());
+            }
+            outbox::begin_attempt(transaction, &rows, snapshot)
+        };
+        self.store.write(begin).await
+    }
+
+    /// A reply cannot be encrypted now, and nothing is sent: it waits for its time.
+    async fn put_off(&self, row: Row, reason: String) -> Result<Performed, StoreError> {
+        tracing::warn!(row = row.id, "a reply cannot be encrypted now");
+        let (now, waits, jitter) = (self.replies.clock.now(), self.waits, fastrand::f64());
+        let put_off = move |transaction: &rusqlite::Transaction<'_>| {
+            outbox::put_off(transaction, &row, &reason, now, &waits, jitter)
+        };
+        self.store.write(put_off).await?;
+        Ok(Performed { rows: Vec::new(), way: Way::Open })
     }
 
     /// A reply cannot be encrypted, and nothing is sent: it is refused, with its text, until somebody has done something

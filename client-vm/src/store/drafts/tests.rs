@@ -92,7 +92,7 @@ fn act(connection: &mut Connection, act: &Act) {
 
 fn snapshot(connection: &mut Connection, number: u64) {
     write(connection, |transaction| {
-        outbox::after_snapshot(transaction, number, now(), Duration::from_secs(3_600))?;
+        outbox::after_snapshot(transaction, number, now(), Duration::from_secs(3_600), true)?;
         Ok(())
     });
 }
@@ -164,7 +164,9 @@ fn r3_a_draft_goes_when_its_reply_is_taken_and_others_stay() {
     for (journalist, source) in [(anna(), 10), (anna(), 11), (ben(), 10)] {
         keep_text(&mut connection, journalist, source, "half of it");
     }
-    act(&mut connection, &Act::Reply { source: id(10), reply: id(70), text: reply("all of it") });
+    act(&mut connection, &Act::Reply { source: id(10), reply: id(69), text: reply("something else") });
+    assert_eq!(shown(&mut connection, anna(), 10).as_deref(), Some("half of it"));
+    act(&mut connection, &Act::Reply { source: id(10), reply: id(70), text: reply("half of it") });
     assert_eq!(shown(&mut connection, anna(), 10), None);
     assert_eq!(shown(&mut connection, anna(), 11).as_deref(), Some("half of it"));
     assert_eq!(shown(&mut connection, ben(), 10).as_deref(), Some("half of it"));

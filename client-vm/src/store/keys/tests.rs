@@ -82,7 +82,13 @@ impl World {
                 replies: Snapshot::<Reply>::default().diff(&known.replies),
             };
             mirror::apply(transaction, &plan)?;
-            outbox::after_snapshot(transaction, 1, Timestamp::try_new(9)?, std::time::Duration::from_secs(3_600))?;
+            outbox::after_snapshot(
+                transaction,
+                1,
+                Timestamp::try_new(9)?,
+                std::time::Duration::from_secs(3_600),
+                true,
+            )?;
             Ok(())
         });
     }
@@ -414,16 +420,33 @@ fn keys_are_looked_at_so_many_at_a_time() {
 }
 
 #[test]
-fn a_key_goes_with_its_source() {
+fn r5_a_key_goes_with_its_source_and_no_other_passes_for_it_when_it_is_back() {
     let mut world = World::new();
     world.offer('A', "1");
     world.look();
     world.offer('B', "1");
     world.look();
     world.list(None);
-    let left: u32 =
-        world.write(|transaction| Ok(transaction.query_row("SELECT count(*) FROM local_key", [], |row| row.get(0))?));
+    let left = "SELECT count(*) FROM local_key WHERE armored <> '' OR offered_armored <> ''";
+    let left: u32 = world.write(|transaction| Ok(transaction.query_row(left, [], |row| row.get(0))?));
     assert_eq!((left, world.held()), (0, 0));
+    world.offer('B', "1");
+    assert_eq!(world.look(), [KeyProblem::Changed]);
+    world.offer('A', "2");
+    world.look();
+    assert!(world.pinned().is_some());
+}
+
+/// A key whose time had not come by a wrong clock is looked at again.
+#[test]
+fn r5_what_could_not_be_used_is_looked_at_again_after_a_start_or_login() {
+    let mut world = World::new();
+    world.offer('A', "bad");
+    assert_eq!(world.look(), [KeyProblem::Unusable]);
+    assert!(world.write(|transaction| to_look_at(transaction, 10)).is_empty());
+    world.write(look_again);
+    assert_eq!(world.write(|transaction| to_look_at(transaction, 10)).len(), 1);
+    assert!(world.look().is_empty(), "no second alarm");
 }
 
 /// Case R5: a deletion that the server confirmed and did not make, and that is given up, is no way to another key.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use control::reading::MAX_REPLY_CHARS;
 use control::{ActChange, ActId, ActStep, Deal};
 use protocol::value::{JournalistId, SourceId};
 use rusqlite::{Transaction, params};
@@ -23,6 +24,9 @@ pub enum DealError {
         /// What was to be done.
         deal: Deal,
     },
+    /// A reply that is taken back becomes the draft, and there is no room for it.
+    #[error("the draft to the source of act {} has no room for the reply: send it or forget it first", .0.0)]
+    DraftFull(ActId),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -89,14 +93,21 @@ pub fn deal(
             return Err(DealError::NotSo { act, deal });
         }
         if deal == Deal::Cancel {
-            // What a reply says is not lost: it is a draft again, unless there is another one.
-            transaction
-                .prepare_cached(
-                    "INSERT OR IGNORE INTO local_draft (journalist_id, source_id, text, written_us)
-                     SELECT journalist_id, source_id, text, created_us FROM outbox
-                     WHERE act = ?1 AND journalist_id = ?2 AND kind = 'reply' AND state = 'pending'",
-                )?
+            // What a reply says is not lost: it is a draft again, behind what there is.
+            let replies = "FROM outbox WHERE act = ?1 AND journalist_id = ?2 AND kind = 'reply' AND state = 'pending'";
+            let taken_back: usize =
+                transaction.prepare_cached(&format!("SELECT count(*) {replies}"))?.query_row(key, |row| row.get(0))?;
+            let kept = transaction
+                .prepare_cached(&format!(
+                    "INSERT INTO local_draft (journalist_id, source_id, text, written_us)
+                     SELECT journalist_id, source_id, text, created_us {replies}
+                     ON CONFLICT DO UPDATE SET text = text || char(10) || char(10) || excluded.text
+                     WHERE length(text) + 2 + length(excluded.text) <= {MAX_REPLY_CHARS}"
+                ))?
                 .execute(key)?;
+            if kept < taken_back {
+                return Err(DealError::DraftFull(act));
+            }
         }
         let mut statement = transaction.prepare_cached(&format!(
             "{change} WHERE act = ?1 AND journalist_id = ?2 AND ({condition}) RETURNING kind, source_id"

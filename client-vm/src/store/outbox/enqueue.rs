@@ -225,7 +225,10 @@ impl Desk<'_> {
             KeyState::Held { detail, .. } => return Err(EnqueueError::KeyHeld { source_id: source, detail }),
         }
         self.add(source, ActKind::Reply, Some((ItemName::Reply(reply), None)), Some(text))?;
-        self.forget("DELETE FROM local_draft WHERE source_id = ?1 AND journalist_id = ?2", source.as_str())?;
+        // Another draft stays.
+        self.transaction
+            .prepare_cached("DELETE FROM local_draft WHERE source_id = ?1 AND journalist_id = ?2 AND text = ?3")?
+            .execute([source.as_str(), self.journalist.as_str(), text.as_str()])?;
         Ok(ActKind::Reply)
     }
 

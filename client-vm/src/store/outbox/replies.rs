@@ -7,7 +7,7 @@ use protocol::value::{SourceId, Timestamp, Username};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::{Lane, Row, queue};
-use crate::store::StoreError;
+use crate::store::{StoreError, keys};
 
 /// What the reply of a row says; `None` when the row is gone.
 ///
@@ -39,30 +39,42 @@ pub fn land(transaction: &Transaction<'_>, snapshot: u64, running: &HashSet<i64>
 }
 
 /// Keeps what listed replies say, as what is held of the items that they have become, and lets those be sent again that were
-/// sent and are not listed. The rows of the former are ended by the caller.
-pub(super) fn after_snapshot(transaction: &Transaction<'_>, number: i64) -> Result<(), StoreError> {
+/// sent and are not listed, unless the list of replies was not `whole`. The rows of the former are ended by the caller.
+pub(super) fn after_snapshot(transaction: &Transaction<'_>, number: i64, whole: bool) -> Result<(), StoreError> {
     transaction
         .prepare_cached(
             "INSERT INTO local_item (item_id, is_reply, state, plain_bytes, text)
              SELECT item_id, 1, 'decrypted', length(CAST(text AS BLOB)), text FROM outbox
-             WHERE kind = 'reply' AND item_id IN (SELECT id FROM server_reply WHERE source_id IS NOT NULL)
+             WHERE kind = 'reply' AND EXISTS (
+                 SELECT 1 FROM server_reply AS r WHERE r.id = item_id AND r.source_id = outbox.source_id
+             )
              ON CONFLICT (item_id, is_reply) DO UPDATE SET state = 'decrypted', plain_bytes = excluded.plain_bytes,
                  text = excluded.text, seal = NULL, reason = NULL, wait_from_us = NULL, wait_us = NULL
              WHERE state <> 'decrypted'",
         )?
         .execute([])?;
-    transaction
-        .prepare_cached(
-            "UPDATE outbox SET state = 'pending'
-             WHERE kind = 'reply' AND state = 'attempted' AND NOT in_flight AND snapshot < ?1
-               AND item_id NOT IN (SELECT id FROM server_reply)",
-        )?
-        .execute([number])?;
-    // Drafts and keys of sources that are not there any more.
-    for table in ["local_draft", "local_key"] {
+    if whole {
         transaction
-            .prepare_cached(&format!("DELETE FROM {table} WHERE source_id NOT IN (SELECT id FROM server_source)"))?
-            .execute([])?;
+            .prepare_cached(
+                "UPDATE outbox SET state = 'pending'
+                 WHERE kind = 'reply' AND state = 'attempted' AND NOT in_flight AND snapshot < ?1
+                   AND item_id NOT IN (SELECT id FROM server_reply)",
+            )?
+            .execute([number])?;
+    }
+    // Drafts and keys of sources that are not there any more. Which key one had is forgotten only where it was deleted here:
+    // one that is listed again later is to have that one.
+    const GONE: &str = "source_id NOT IN (SELECT id FROM server_source)";
+    for change in [
+        format!("DELETE FROM local_draft WHERE {GONE}"),
+        format!(
+            "DELETE FROM local_key WHERE {GONE} AND (fingerprint IS NULL OR source_id IN (
+                 SELECT source_id FROM outbox WHERE kind = 'delete_source' AND state = 'confirmed'
+             ))"
+        ),
+        format!("{} {GONE}", keys::REDUCE),
+    ] {
+        transaction.prepare_cached(&change)?.execute([])?;
     }
     Ok(())
 }

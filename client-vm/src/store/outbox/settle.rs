@@ -61,6 +61,32 @@ impl Waits {
     }
 }
 
+/// Notes that a row that waits could not be sent, and was not, and when to try again.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn put_off(
+    transaction: &Transaction<'_>,
+    row: &Row,
+    reason: &str,
+    now: Timestamp,
+    waits: &Waits,
+    jitter: f64,
+) -> Result<(), StoreError> {
+    let attempts: Option<u32> = transaction
+        .prepare_cached(
+            "UPDATE outbox SET attempts = attempts + 1, reason = ?2 WHERE id = ?1 AND state = 'pending'
+             RETURNING attempts",
+        )?
+        .query_row(params![row.id, reason], |row| row.get(0))
+        .optional()?;
+    let wait = waits.after(attempts.unwrap_or(1), jitter);
+    transaction
+        .prepare_cached("UPDATE outbox SET wait_from_us = ?2, wait_us = ?3 WHERE id = ?1 AND state = 'pending'")?
+        .execute(params![row.id, now.as_i64(), i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)])?;
+    Ok(())
+}
+
 /// What became of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {

@@ -38,7 +38,8 @@ const LISTED: &str = "CASE
     ELSE EXISTS (SELECT 1 FROM server_submission AS i WHERE i.id = item_id) END";
 
 /// Ends what the mirror, to which the snapshot of this number was just applied, shows as done or as gone, and reduces again
-/// what is deleted and still listed. `overdue` is how long after its confirmation a deletion may be listed at most.
+/// what is deleted and still listed. `overdue` is how long after its confirmation a deletion may be listed at most; `whole` says
+/// whether every entry of the list of replies had an id that could be read.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -47,23 +48,28 @@ pub fn after_snapshot(
     number: u64,
     now: Timestamp,
     overdue: Duration,
+    whole: bool,
 ) -> Result<SnapshotEffects, StoreError> {
     let number = i64::try_from(number).unwrap_or(i64::MAX);
     let mut effects = SnapshotEffects::default();
-    replies::after_snapshot(transaction, number)?;
+    replies::after_snapshot(transaction, number, whole)?;
     settle_unreadable(transaction, &mut effects)?;
-    end(transaction, number, &mut effects)?;
+    end(transaction, number, whole, &mut effects)?;
     reduce_again(transaction)?;
     note_listed(transaction, number, now, overdue, &mut effects)?;
     Ok(effects)
 }
 
-/// A reply that is listed and cannot be read was sent. Its row stays, with what it says, until it can be read.
+/// A reply that is listed and cannot be read, or under another source, was sent. Its row stays, with what it says, until it
+/// can be read where it belongs.
 fn settle_unreadable(transaction: &Transaction<'_>, effects: &mut SnapshotEffects) -> Result<(), StoreError> {
     let mut statement = transaction.prepare_cached(
         "UPDATE outbox SET state = 'confirmed', in_flight = 0, reason = NULL, wait_from_us = NULL, wait_us = NULL
          WHERE kind = 'reply' AND state <> 'confirmed'
-           AND item_id IN (SELECT id FROM server_reply WHERE source_id IS NULL AND unreadable IS NOT NULL)
+           AND EXISTS (
+               SELECT 1 FROM server_reply AS r
+               WHERE r.id = item_id AND (r.source_id <> outbox.source_id OR r.source_id IS NULL AND r.unreadable IS NOT NULL)
+           )
          RETURNING act, kind, source_id",
     )?;
     let mut settled = statement.query([])?;
@@ -75,14 +81,21 @@ fn settle_unreadable(transaction: &Transaction<'_>, effects: &mut SnapshotEffect
 }
 
 /// Deletes the rows whose effect the mirror shows, and those about what is not listed any more.
-fn end(transaction: &Transaction<'_>, number: i64, effects: &mut SnapshotEffects) -> Result<(), StoreError> {
+fn end(
+    transaction: &Transaction<'_>,
+    number: i64,
+    whole: bool,
+    effects: &mut SnapshotEffects,
+) -> Result<(), StoreError> {
     // An object of a source that is not listed is doomed like the source itself. A confirmation counts against snapshots
     // that were asked for before it.
     let mut statement = transaction.prepare_cached(&format!(
         "DELETE FROM outbox
          WHERE CASE
-             WHEN kind = 'reply' THEN item_id IN (SELECT r.id FROM server_reply AS r WHERE r.source_id IS NOT NULL)
-                 OR state = 'confirmed' AND snapshot < ?1 AND NOT ({LISTED})
+             WHEN kind = 'reply' THEN EXISTS (
+                     SELECT 1 FROM server_reply AS r WHERE r.id = item_id AND r.source_id = outbox.source_id
+                 )
+                 OR ?2 AND state = 'confirmed' AND snapshot < ?1 AND NOT ({LISTED})
                  OR NOT EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id)
              WHEN NOT ({LISTED}) OR NOT EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id)
                  THEN state <> 'confirmed' OR snapshot < ?1
@@ -102,7 +115,7 @@ fn end(transaction: &Transaction<'_>, number: i64, effects: &mut SnapshotEffects
              ELSE 0 END
          RETURNING act, kind, source_id, state"
     ))?;
-    let mut ended = statement.query([number])?;
+    let mut ended = statement.query(params![number, whole])?;
     while let Some(row) = ended.next()? {
         effects.sources.insert(row.get::<_, String>(2)?.parse()?);
         if row.get::<_, String>(3)? != "confirmed" {

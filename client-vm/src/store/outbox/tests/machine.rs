@@ -394,7 +394,7 @@ impl<'a> Machine<'a> {
         let effects = self
             .write(|transaction| {
                 mirror::apply(transaction, &plan)?;
-                outbox::after_snapshot(transaction, sync.number, now, overdue)
+                outbox::after_snapshot(transaction, sync.number, now, overdue, true)
             })
             .unwrap();
         let must = self.reference.apply(sync.number, self.now, &sync.digests, &lists);
@@ -487,7 +487,7 @@ fn plan(known: &Mirror, (sources, items): &(SourceList, ItemList)) -> Plan {
         }
     }
     Plan {
-        users: ListPlan { changes: Vec::new(), removals: Vec::new(), unreadable: 0 },
+        users: ListPlan { changes: Vec::new(), removals: Vec::new(), unreadable: 0, whole: true },
         sources: listed.diff(&known.sources),
         submissions: submissions.diff(&known.submissions),
         replies: replies.diff(&known.replies),

@@ -286,8 +286,8 @@ impl Reference {
         let status = Status::Open { sent: false };
         let (attempts, wait, held, snapshot, in_flight) = (0, None, false, 0, false);
         self.entries.push(Entry { row, act, who, what, status, attempts, wait, held, snapshot, in_flight });
-        if what.reply().is_some() {
-            self.drafts.remove(&(who, what.source()));
+        if let Some(reply) = what.reply() {
+            self.drafts.retain(|key, draft| *key != (who, what.source()) || draft != reply.text().as_str());
         }
         row
     }

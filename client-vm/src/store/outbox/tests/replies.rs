@@ -9,7 +9,7 @@ use super::hands::with_sources;
 use super::machine::{Ending, Machine, Opening};
 use super::server::By;
 use super::world::{Itm, Src, What, Who, Wish, new_store};
-use crate::store::view;
+use crate::store::{StoreError, view};
 
 const SOURCE: Src = Src(0);
 const OTHER: Src = Src(1);
@@ -366,7 +366,7 @@ fn r1_a_reply_that_is_listed_and_cannot_be_read_was_sent_and_keeps_its_text() {
                     "INSERT INTO server_reply (id, digest, unreadable) VALUES (?1, zeroblob(32), 'order')",
                     [id.as_str()],
                 )?;
-                outbox::after_snapshot(transaction, 90, now, Duration::from_secs(3_600))
+                outbox::after_snapshot(transaction, 90, now, Duration::from_secs(3_600), true)
             })
             .unwrap();
         assert_eq!(effects.changes.len(), 1);
@@ -375,7 +375,7 @@ fn r1_a_reply_that_is_listed_and_cannot_be_read_was_sent_and_keeps_its_text() {
         assert_eq!((told.state, told.text), (None, first().text()));
         // Again unreadable, and readable at last.
         let effects = machine
-            .write(|transaction| outbox::after_snapshot(transaction, 91, now, Duration::from_secs(3_600)))
+            .write(|transaction| outbox::after_snapshot(transaction, 91, now, Duration::from_secs(3_600), true))
             .unwrap();
         assert!(effects.changes.is_empty());
         assert_eq!(machine.rows(), states(&[(1, "confirmed")]));
@@ -386,12 +386,62 @@ fn r1_a_reply_that_is_listed_and_cannot_be_read_was_sent_and_keeps_its_text() {
                      WHERE id = ?1",
                     [id.as_str(), SOURCE.id().as_str()],
                 )?;
-                outbox::after_snapshot(transaction, 92, now, Duration::from_secs(3_600))
+                outbox::after_snapshot(transaction, 92, now, Duration::from_secs(3_600), true)
             })
             .unwrap();
         assert!(machine.rows().is_empty());
         assert_eq!(listed(&mut machine, first()), Some(text(first())));
     }
+}
+
+/// A list that shows our reply in another conversation proves that it was sent, and takes nothing of its text.
+#[test]
+fn r1_a_reply_that_is_listed_under_another_source_was_sent_and_keeps_its_text() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1, 1]);
+    machine.act(&reply());
+    machine.attempt();
+    machine.end_last(UNKNOWN);
+    let (now, id) = (machine.time(), first().reply_id());
+    let list = |transaction: &rusqlite::Transaction<'_>, source: Src, number| {
+        transaction.execute(
+            "INSERT OR REPLACE INTO server_reply (id, digest, source_id, item_order, size_bytes)
+             VALUES (?1, zeroblob(32), ?2, 9, 1)",
+            [id.as_str(), source.id().as_str()],
+        )?;
+        outbox::after_snapshot(transaction, number, now, Duration::from_secs(3_600), true)
+    };
+    machine.write(|transaction| list(transaction, OTHER, 90)).unwrap();
+    assert_eq!(machine.rows(), states(&[(1, "confirmed")]));
+    assert_eq!(outgoing(&mut machine, Who::Anna).remove(0).text, first().text());
+    machine.write(|transaction| list(transaction, SOURCE, 91)).unwrap();
+    assert!(machine.rows().is_empty());
+    assert_eq!(listed(&mut machine, first()), Some(text(first())));
+}
+
+/// Case S9: where an entry's id cannot be read nobody knows what is listed.
+#[test]
+fn s9_a_list_with_a_nameless_entry_lets_no_reply_be_sent_again_and_ends_none() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1]);
+    machine.act(&reply());
+    machine.attempt();
+    machine.end_last(UNKNOWN);
+    let now = machine.time();
+    let snapshot = |number, whole| {
+        move |transaction: &rusqlite::Transaction<'_>| {
+            outbox::after_snapshot(transaction, number, now, Duration::from_secs(3_600), whole)
+        }
+    };
+    machine.write(snapshot(90, false)).unwrap();
+    assert_eq!(machine.rows(), states(&[(1, "attempted")]));
+    machine
+        .write(|transaction| Ok::<_, StoreError>(transaction.execute("UPDATE outbox SET state = 'confirmed'", [])?))
+        .unwrap();
+    machine.write(snapshot(91, false)).unwrap();
+    assert_eq!(machine.rows(), states(&[(1, "confirmed")]));
+    machine.write(snapshot(92, true)).unwrap();
+    assert!(machine.rows().is_empty());
 }
 
 #[test]
@@ -496,10 +546,10 @@ fn replies_end_with_a_source_that_is_not_listed_any_more() {
 }
 
 #[test]
-fn r3_a_reply_that_is_taken_back_is_a_draft_unless_there_is_another() {
+fn r3_a_reply_that_is_taken_back_is_a_draft_behind_what_there_is() {
     let mut store = new_store();
     let mut machine = with_sources(&mut store, &[1]);
-    machine.draft(SOURCE, Some("half of it"));
+    machine.draft(SOURCE, Some(&text(first())));
     machine.act(&reply());
     assert_eq!(machine.draft_of(Who::Anna, SOURCE), None);
     machine.deal(Deal::Cancel, 1);
@@ -508,6 +558,6 @@ fn r3_a_reply_that_is_taken_back_is_a_draft_unless_there_is_another() {
     machine.act(&Wish::Reply(SOURCE, Itm::answer(1)));
     machine.draft(SOURCE, Some("newer"));
     machine.deal(Deal::Cancel, 2);
-    assert_eq!(machine.draft_of(Who::Anna, SOURCE), Some("newer".to_owned()));
+    assert_eq!(machine.draft_of(Who::Anna, SOURCE), Some(format!("newer\n\n{}", text(Itm::answer(1)))));
     machine.check_replies();
 }

@@ -31,12 +31,15 @@ impl Reference {
         shown
     }
 
-    /// What replies say that were taken back is a draft, where there is none.
+    /// What replies say that were taken back is a draft, behind what there is.
     pub(super) fn make_drafts(&mut self, taken_back: &[Entry]) {
         for entry in taken_back {
             if let Some(reply) = entry.what.reply() {
                 let text = reply.text().as_str().to_owned();
-                self.drafts.entry((entry.who, entry.what.source())).or_insert(text);
+                self.drafts
+                    .entry((entry.who, entry.what.source()))
+                    .and_modify(|draft| *draft = format!("{draft}\n\n{text}"))
+                    .or_insert(text);
             }
         }
     }
