@@ -9,7 +9,7 @@ use control::act::MAX_OBJECTS;
 use control::client::{Client, ClientError};
 use control::message::MAX_ROWS;
 use control::{Act, ActKind, ConversationItem, Deletion, ItemKind, Reply, Request, Seen, Session, SourceRow, Taken};
-use protocol::value::{ItemId, SourceId};
+use protocol::value::{ItemId, JournalistId, SourceId};
 
 use super::args::{Args, Delete};
 use super::consent::{Consent, check_count};
@@ -124,17 +124,17 @@ async fn delete_items(args: &Args, client: &mut Client, words: &[String], consen
     print(args, || json::acted(&taken), || said).await
 }
 
-/// A question is worth nothing to somebody who is not signed in.
-pub(super) async fn refuse_if_signed_out(client: &mut Client) -> Result<(), CliError> {
+/// Who is signed in: a question is worth nothing to somebody who is not.
+pub(super) async fn refuse_if_signed_out(client: &mut Client) -> Result<JournalistId, CliError> {
     for reply in ask(client, Request::Status).await? {
         let Reply::Status(status) = reply else { continue };
         match status.session {
-            Session::SignedIn { .. } => {}
+            Session::SignedIn { journalist, .. } => return Ok(journalist),
             Session::SigningIn => return Err(CliError::StillSigningIn),
             Session::SignedOut => return Err(CliError::NotSignedIn),
         }
     }
-    Ok(())
+    Err(CliError::Client(ClientError::Unexpected))
 }
 
 /// The sources that words mean, each once, in the order of the words.

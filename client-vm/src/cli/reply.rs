@@ -141,7 +141,7 @@ pub(super) async fn reply(
     let variable = |name: &str| std::env::var_os(name);
     let find_editor = || Editor::find(variable);
     let origin = Origin::try_new(wanted.message.as_deref(), args.batch, io::stdin().is_terminal(), find_editor)?;
-    refuse_if_signed_out(client).await?;
+    let author = refuse_if_signed_out(client).await?;
     let Conversation { source, draft, .. } = conversation::load(client, &wanted.source).await?;
     if source.deletion == Deletion::Pending {
         return Err(CliError::SourceBeingDeleted { designation: source.designation.as_str().to_owned() });
@@ -172,7 +172,12 @@ pub(super) async fn reply(
                 let _lent = editing.begin();
                 editor.open(&page, told_to_end).await
             };
-            desk.take_over(page, places, closed).await?
+            // An editor may stay open for long: what one journalist wrote is nothing that another one sends.
+            match refuse_if_signed_out(desk.client).await {
+                Ok(now) if now == author => desk.take_over(page, places, closed).await?,
+                Ok(_) => return Err(left(page, CliError::NotSignedIn)),
+                Err(error) => return Err(left(page, error)),
+            }
         }
     };
     let source = desk.source;
@@ -180,6 +185,14 @@ pub(super) async fn reply(
         Done::Taken(taken) => print(args, || json::acted(&[taken]), || text::replied(&source, &taken)).await,
         Done::Drafted => print(args, || json::draft(true), || text::draft(&source, true)).await,
         Done::Forgotten => print(args, || json::draft(false), || text::draft(&source, false)).await,
+    }
+}
+
+/// Leaves what was saved of a page where it is.
+fn left(page: Page, error: CliError) -> CliError {
+    match page.is_saved() {
+        Ok(false) => error,
+        Ok(true) | Err(_) => not_taken(error, Kept::File(page.keep())),
     }
 }
 

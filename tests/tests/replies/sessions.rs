@@ -150,7 +150,10 @@ async fn q4_a_reply_that_was_never_attempted_is_not_sent_by_anybody_else() {
     login(&environment, &TERNBERG).await;
     refresh(&environment).await;
     assert_eq!(of_marlow(&environment, source, act).await.0, "waiting");
-    assert_eq!(acts_after(&environment, before), [TOKEN]);
+    // Where the logout was still being tried it may come now, and nothing else of that session.
+    let mut asked = acts_after(&environment, before);
+    asked.retain(|path| path != "/api/v1/logout");
+    assert_eq!(asked, [TOKEN]);
     environment.json(&["logout"], "").await.unwrap();
     login(&environment, &MARLOW).await;
     until_listed(&environment, &mut watch, source, act).await;
