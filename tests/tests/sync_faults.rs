@@ -26,7 +26,15 @@ fn clear_faults(environment: &Environment) {
 }
 
 async fn sources(environment: &Environment) -> Value {
-    environment.json(&["sources"], "").await.unwrap()
+    let mut watch = environment.watch().await.unwrap();
+    // Keys that have just come are looked at soon after.
+    loop {
+        let listed = environment.json(&["sources"], "").await.unwrap();
+        if listed["sources"].as_array().unwrap().iter().all(|row| row["key"]["state"] != "new") {
+            return listed;
+        }
+        watch.until("sources_changed").await.unwrap();
+    }
 }
 
 fn first_listed(environment: &Environment, listed: &Value, at: usize) -> RecordId {
