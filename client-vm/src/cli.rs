@@ -12,6 +12,7 @@ mod json;
 #[cfg(test)]
 mod played;
 mod queue;
+mod removals;
 mod reply;
 mod safe_text;
 #[cfg(test)]
@@ -169,6 +170,7 @@ async fn front_end(args: &Args, settings: &Settings, editing: &Editing) -> Resul
         Command::Cancel(acts) => queue::deal(args, &mut client, Deal::Cancel, acts).await?,
         Command::Dismiss(acts) => queue::deal(args, &mut client, Deal::Dismiss, acts).await?,
         Command::Restore { acts } => queue::deal_with(args, &mut client, Deal::Restore, acts).await?,
+        Command::Removals(removals) => removals::removals(args, &mut client, removals).await?,
         Command::Pause => queue::pause(args, &mut client).await?,
         Command::Resume => queue::resume(args, &mut client).await?,
         Command::Watch => watch(args, &mut client).await?,
@@ -222,6 +224,8 @@ async fn ask_and_hear(
         | Request::Downloads
         | Request::Draft { .. }
         | Request::TrustKey { .. }
+        | Request::Removals
+        | Request::SettleRemovals { .. }
         | Request::Pause
         | Request::Resume
         | Request::Watch => "waiting",

@@ -8,6 +8,7 @@
 
 mod acting;
 mod downloading;
+mod erasing;
 mod handle;
 mod pause;
 mod reading;
@@ -34,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use acting::Acting;
 use downloading::{Downloading, FetchEnded};
+use erasing::Erasing;
 pub use handle::EngineHandle;
 use handle::{Answer, Command};
 use pause::Pauses;
@@ -46,6 +48,7 @@ use syncing::{Asked, RunningSync, Schedule};
 use crate::acts::Performed;
 use crate::clock::Clock;
 use crate::download::Desk;
+use crate::erasure::{Erased, Stuck};
 use crate::failure::{self, failure};
 use crate::newsroom::{Newsroom, NewsroomError};
 use crate::openpgp::decrypt::{Decryptor, Limits};
@@ -82,6 +85,8 @@ pub struct EngineParts {
     pub decryptor: Arc<dyn Decryptor>,
     /// The newsroom's key.
     pub newsroom: Newsroom,
+    /// What nobody has noted and could not be removed at start.
+    pub stuck: Option<Stuck>,
 }
 
 #[cfg(test)]
@@ -100,6 +105,7 @@ impl EngineParts {
             acts: ActSettings::default(),
             newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
             decryptor,
+            stuck: None,
         }
     }
 }
@@ -137,6 +143,7 @@ pub struct Engine {
     newsroom_key: Result<Fingerprint, String>,
     /// Keys that came could not all be looked at.
     keys_left: bool,
+    erasing: Erasing,
     tasks: JoinSet<Ended>,
 }
 
@@ -161,6 +168,8 @@ enum Ended {
     NewsroomKey(Result<Fingerprint, NewsroomError>),
     /// The same, for a reply that somebody wants to send.
     ReplyChecked(Box<CheckedReply>),
+    /// What was doomed was erased, or not.
+    Erased(Box<Result<Erased, StoreError>>),
     /// Keys that came were looked at.
     KeysLookedAt {
         held: Vec<(SourceId, Option<KeyProblem>)>,
@@ -176,7 +185,7 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] when what earlier syncs left cannot be read.
     pub async fn new(parts: EngineParts) -> Result<(Self, EngineHandle), StoreError> {
-        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom } = parts;
+        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, stuck } = parts;
         let store = desk.store.clone();
         let history = store.read(mirror::load_history).await?;
         let (snapshot, paused) = store
@@ -214,6 +223,7 @@ impl Engine {
             newsroom: Arc::new(newsroom),
             newsroom_key: Err("it is being looked for".to_owned()),
             keys_left: false,
+            erasing: Erasing::new(stuck),
             tasks: JoinSet::new(),
         };
         Ok((engine, handle))
@@ -224,6 +234,8 @@ impl Engine {
         self.look_for_secret_keys();
         self.look_for_newsroom_key();
         self.look_at_keys_again().await;
+        // What the last start left to do.
+        self.erase();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -232,6 +244,7 @@ impl Engine {
                 () = at(self.acting.wake) => self.send_acts().await,
                 () = at(self.downloading.wake) => self.start_downloads().await,
                 () = at(self.reading.wake) => self.start_reading().await,
+                () = at(self.erasing.wake) => self.erase(),
                 () = at(self.schedule.next) => self.ask_sync(None),
                 () = at(self.schedule.stale_at) => self.grow_stale(),
                 command = self.commands.recv() => match command {
@@ -257,6 +270,9 @@ impl Engine {
             Command::TrustKey { source, fingerprint, answer } => self.trust_key(source, fingerprint, answer).await,
             Command::Deal { deal, acts, answer } => self.deal(deal, acts, answer).await,
             Command::Queue(answer) => self.queue(answer),
+            Command::SettleRemovals { verdict, sources, answer } => {
+                self.settle_removals(verdict, sources, answer).await;
+            }
             Command::Download { items, answer } => self.want(items, answer).await,
             Command::StopDownload { items, answer } => self.unwant(items, answer).await,
             Command::Downloads(answer) => self.downloads(answer),
@@ -285,6 +301,7 @@ impl Engine {
             Ok((_, Ended::SecretKeys(changed))) => self.secret_keys_ended(changed).await,
             Ok((_, Ended::NewsroomKey(checked))) => self.note_newsroom_key(&checked),
             Ok((_, Ended::ReplyChecked(reply))) => self.reply_checked(*reply).await,
+            Ok((_, Ended::Erased(erased))) => self.erased(*erased),
             Ok((_, Ended::KeysLookedAt { held, all })) => self.keys_looked_at(held, all).await,
             Err(error) if error.is_cancelled() => {}
             Err(error) => {
@@ -322,6 +339,7 @@ impl Engine {
         queue.messages = running(self.downloading.running_in(DownloadLane::Messages));
         queue.files = running(self.downloading.running_in(DownloadLane::Files));
         queue.decrypt = running(self.reading.running());
+        let erasure = self.erasing.fault.clone();
         let openpgp = OpenPgpStatus {
             backend: self.reading.backend().to_owned(),
             problem: self.reading.problem.clone(),
@@ -362,6 +380,7 @@ impl Engine {
                 },
                 proxy,
                 openpgp: OpenPgpStatus { held_keys, ..openpgp },
+                erasure,
                 totals,
             });
             answer.give(status.map_err(|error| failure::of_store(&error)));

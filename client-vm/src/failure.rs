@@ -42,6 +42,7 @@ pub(crate) fn of_enqueue(error: &EnqueueError) -> Failure {
     match error {
         EnqueueError::NoSource(_) | EnqueueError::NoItem(_) => failure(FailureKind::NotFound, chain(error)),
         EnqueueError::BeingDeleted(_)
+        | EnqueueError::Gone(_)
         | EnqueueError::Objects
         | EnqueueError::NoKey(_)
         | EnqueueError::KeyHeld { .. } => failure(FailureKind::Conflict, chain(error)),

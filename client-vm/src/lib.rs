@@ -13,6 +13,7 @@ pub mod clock;
 pub mod daemon;
 pub mod download;
 pub mod engine;
+pub mod erasure;
 mod failure;
 pub mod files;
 pub mod limits;

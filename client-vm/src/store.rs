@@ -13,6 +13,7 @@ pub mod mirror;
 mod open;
 pub mod outbox;
 pub mod reading;
+pub mod removals;
 pub mod view;
 
 use std::path::Path;
@@ -147,16 +148,17 @@ impl Store {
         .await
     }
 
-    /// Moves what is in the write-ahead log into the database, before the program ends.
+    /// Moves what is in the write-ahead log into the database, and empties the log: what was overwritten is then in neither.
+    /// Gives `false` where a reader kept it from being emptied.
     ///
     /// # Errors
     /// SQLite's.
-    pub async fn checkpoint(&self) -> Result<(), StoreError> {
+    pub async fn checkpoint(&self) -> Result<bool, StoreError> {
         let inner = Arc::clone(&self.inner);
         off_thread(move || {
             let writer = inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
-            Ok(())
+            let busy: bool = writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+            Ok(!busy)
         })
         .await
     }

@@ -12,6 +12,7 @@ pub mod download;
 pub mod greeting;
 pub mod message;
 pub mod reading;
+pub mod removal;
 
 pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken};
 pub use download::{
@@ -19,10 +20,11 @@ pub use download::{
     QueueStatus, Wanted,
 };
 pub use message::{
-    CallTime, ConversationItem, Counts, Deletion, Event, Failure, FailureKind, FromDaemon, ItemKind, OverTime,
-    ProxyStatus, QueueCounts, Reply, Request, Seen, Session, SessionEnd, SourceCounts, SourceRow, Status, SyncOutcome,
-    SyncReport, SyncStart, ToDaemon, Totals,
+    CallTime, ConversationItem, Counts, Deletion, ErasureFault, Event, Failure, FailureKind, FromDaemon, ItemKind,
+    OverTime, ProxyStatus, QueueCounts, Reply, Request, Seen, Session, SessionEnd, SourceCounts, SourceRow, Status,
+    SyncOutcome, SyncReport, SyncStart, ToDaemon, Totals,
 };
 pub use reading::{
     Inner, ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReadStep, ReplyText, Seal,
 };
+pub use removal::{HeldRemoval, Presence, RemovalVerdict};

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::act::{Act, ActChange, ActId, Deal, QueueEntry, Taken};
 use crate::download::{Content, DownloadChange, DownloadEntry, PauseReason, QueueStatus, Wanted};
 use crate::reading::{ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReplyText};
+use crate::removal::{HeldRemoval, Presence, RemovalVerdict};
 
 /// The most rows in one message, so that it fits a frame whatever the rows hold.
 pub const MAX_ROWS: usize = 128;
@@ -101,6 +102,16 @@ pub enum Request {
         /// The key's fingerprint, as somebody has compared it.
         fingerprint: Fingerprint,
     },
+    /// List the removals that are held: [`Reply::Removals`], the latest first.
+    Removals,
+    /// Say what is to become of removals that are held: no item. Where nothing is held of a source, that fails, and then
+    /// nothing is done.
+    SettleRemovals {
+        /// What.
+        verdict: RemovalVerdict,
+        /// Of which sources.
+        sources: Vec<SourceId>,
+    },
     /// Pause the queue, until `Resume`: no item. What runs stops.
     Pause,
     /// Let the queue go on, at once: no item.
@@ -166,6 +177,8 @@ pub enum Reply {
     Wanted(Wanted),
     /// Some downloads, at most [`MAX_ROWS`].
     Downloads(Vec<DownloadEntry>),
+    /// Some removals that are held, at most [`MAX_ROWS`].
+    Removals(Vec<HeldRemoval>),
 }
 
 /// A request failed.
@@ -239,8 +252,21 @@ pub struct Status {
     pub proxy: ProxyStatus,
     /// How decrypting and encrypting stand.
     pub openpgp: OpenPgpStatus,
+    /// What is to be erased and is still on the disk.
+    pub erasure: Option<ErasureFault>,
     /// What is held.
     pub totals: Totals,
+}
+
+/// Something that is to be erased is still on the disk. It is tried again after each sync, and at each start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErasureFault {
+    /// Of how many items files are left.
+    pub items: u64,
+    /// Why, and what to do.
+    pub reason: String,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// Who is signed in.
@@ -371,6 +397,8 @@ pub struct Totals {
     pub unread: u64,
     /// Records that could not be read when they were last listed.
     pub unreadable: OverTime,
+    /// Of how many sources a removal that nobody here asked for is held.
+    pub held_removals: u64,
     /// What waits to be done at the server.
     pub queue: QueueCounts,
 }
@@ -414,6 +442,8 @@ pub struct SourceRow {
     pub counts: SourceCounts,
     /// Whether it is being deleted.
     pub deletion: Deletion,
+    /// Whether the server lists it.
+    pub presence: Presence,
 }
 
 /// Whether something is being deleted.
@@ -453,6 +483,8 @@ pub struct ConversationItem {
     pub seen: Seen,
     /// Whether it is being deleted.
     pub deletion: Deletion,
+    /// Whether the server lists it.
+    pub presence: Presence,
     /// What is held of its content.
     pub content: Content,
 }
@@ -521,6 +553,11 @@ pub enum Event {
         /// What.
         problem: KeyProblem,
     },
+    /// The server lists much less than before: removals of these sources, or of items of theirs, are held. At most
+    /// [`MAX_ROWS`] an event.
+    RemovalsHeld(Vec<SourceId>),
+    /// Something that is to be erased is still on the disk. Told once, until all of it is gone.
+    ErasureFailed(ErasureFault),
     /// The queue is paused, for one more reason.
     Paused(PauseReason),
     /// The queue goes on.

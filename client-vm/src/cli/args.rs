@@ -194,6 +194,16 @@ pub(super) enum Command {
         #[arg(required = true, value_name = "ACT", value_parser = act)]
         acts: Vec<ActId>,
     },
+    /// Decide on what the server lists no more, though nobody here has deleted it
+    ///
+    /// A few removals a day are taken as they come. More than five, and more than a tenth of the sources, are held: hidden,
+    /// and not erased, until you accept or reject them, or the server lists them again.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  splitdrop removals show\n  splitdrop removals reject 'candid marmot'\n  \
+            splitdrop removals accept --all"
+    )]
+    Removals(Removals),
     /// Pause the queue: nothing is sent or fetched until `resume`
     ///
     /// A download that runs stops, and goes on later where it is. Syncs go on.
@@ -205,6 +215,40 @@ pub(super) enum Command {
     /// Print what happens as it happens, until Ctrl-C
     #[command(after_help = "Examples:\n  splitdrop watch\n  splitdrop watch --json")]
     Watch,
+}
+
+/// What can be done about removals that are held.
+#[derive(Debug, Subcommand)]
+pub(super) enum Removals {
+    /// List what is held
+    #[command(after_help = "Examples:\n  splitdrop removals show\n  splitdrop removals show --json")]
+    Show,
+    /// Erase here too what was removed; asks on the terminal, unless --yes is given
+    #[command(after_help = "Examples:\n  splitdrop removals accept 'candid marmot'\n  \
+        splitdrop removals accept --all --yes")]
+    Accept {
+        #[command(flatten)]
+        which: HeldSources,
+        #[command(flatten)]
+        consent: Yes,
+    },
+    /// Keep what was removed, and show it as no longer on the server
+    #[command(after_help = "Examples:\n  splitdrop removals reject 3f2a\n  splitdrop removals reject --all")]
+    Reject {
+        #[command(flatten)]
+        which: HeldSources,
+    },
+}
+
+/// Of which sources.
+#[derive(Debug, clap::Args)]
+pub(super) struct HeldSources {
+    /// The sources' designations, their ids, or the beginnings of their ids, as `splitdrop removals show` lists them
+    #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "SOURCE")]
+    pub(super) sources: Vec<String>,
+    /// All that is held
+    #[arg(long)]
+    pub(super) all: bool,
 }
 
 /// What can be deleted.
@@ -336,7 +380,7 @@ mod tests {
 
     #[test]
     fn every_example_in_the_help_parses() {
-        assert_eq!(parse_examples(&Args::command()), 50);
+        assert_eq!(parse_examples(&Args::command()), 59);
     }
 
     #[test]

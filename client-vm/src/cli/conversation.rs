@@ -86,7 +86,8 @@ fn gather(replies: Vec<Reply>) -> Result<Conversation, CliError> {
             | Reply::Taken(_)
             | Reply::Queue(_)
             | Reply::Wanted(_)
-            | Reply::Downloads(_) => {}
+            | Reply::Downloads(_)
+            | Reply::Removals(_) => {}
         }
     }
     let source = source.ok_or(CliError::Client(ClientError::Unexpected))?;

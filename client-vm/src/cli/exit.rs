@@ -106,6 +106,10 @@ pub(super) enum CliError {
     },
     #[error("{stopped} of {of} are not fetched any more: the download was stopped, or they are deleted")]
     DownloadStopped { stopped: usize, of: usize },
+    #[error("nothing is held of `{word}`: `splitdrop removals show` lists what is")]
+    NotHeld { word: String },
+    #[error("{count} sources that are held fit `{word}`: give the id, as `splitdrop removals show` lists it")]
+    SeveralHeld { word: String, count: usize },
     #[error("{designation} is being deleted, and cannot be answered")]
     SourceBeingDeleted { designation: String },
     #[error("{designation} cannot be answered: {why}")]
@@ -205,7 +209,7 @@ impl CliError {
             Self::Client(ClientError::Failed(failure)) => of_failure(failure.kind),
             Self::AlreadySignedIn { .. } | Self::SigningIn => Exit::LoginRefused,
             Self::NotSignedIn | Self::StillSigningIn | Self::NobodyFetches => Exit::NotSignedIn,
-            Self::OtherConversation { .. } => Exit::NotFound,
+            Self::OtherConversation { .. } | Self::NotHeld { .. } | Self::SeveralHeld { .. } => Exit::NotFound,
             Self::BeingDeleted { .. }
             | Self::DownloadStopped { .. }
             | Self::SourceBeingDeleted { .. }

@@ -4,6 +4,7 @@ mod act;
 mod conversation;
 mod download;
 mod reading;
+mod removal;
 
 use control::{
     DownloadEntry, Event, Failure, OverTime, ProxyStatus, QueueEntry, QueueStatus, Session, SessionEnd, SourceRow,
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 pub(super) use act::{acted, dealt};
 pub(super) use conversation::{conversation, draft, trusted};
 pub(super) use download::{fetched, paused, stopped, wanted};
+pub(super) use removal::{removals, settled};
 
 use super::exit::CliError;
 use crate::characters::is_harmless;
@@ -84,10 +86,12 @@ pub(super) fn status(status: &Status) -> String {
             "items": status.totals.items,
             "unread": status.totals.unread,
             "unreadable": over_time(status.totals.unreadable),
+            "held_removals": status.totals.held_removals,
         },
         "queue": act::counts(status.totals.queue),
         "lanes": download::lanes(&status.queue),
         "openpgp": reading::status(&status.openpgp),
+        "erasure": status.erasure.as_ref().map(removal::fault),
         "paused": download::pauses(&status.queue.paused),
     }))
 }
@@ -116,6 +120,8 @@ pub(super) fn event(event: &Event) -> String {
         Event::Download(change) => download::change(change),
         Event::Read(change) => reading::change(change),
         Event::KeyHeld { source, problem } => reading::key_held(*source, *problem),
+        Event::RemovalsHeld(sources) => removal::held_event(sources),
+        Event::ErasureFailed(fault) => json!({ "event": "erasure_failed", "fault": removal::fault(fault) }),
         Event::Paused(reason) => download::paused_event(reason),
         Event::Resumed => json!({ "event": "queue_resumed" }),
         Event::SyncStale { last_success } => {

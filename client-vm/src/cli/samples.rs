@@ -1,9 +1,9 @@
 //! What the tests of the command line show and act on.
 
 use control::{
-    ActId, ActKind, ActState, Content, ConversationItem, Deletion, DownloadEntry, DownloadLane, DownloadState, Inner,
-    ItemKind, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ProxyStatus, QueueEntry, QueueStatus, ReplyText,
-    Seen, Session, SourceCounts, SourceRow, Status, Taken, Totals,
+    ActId, ActKind, ActState, Content, ConversationItem, Deletion, DownloadEntry, DownloadLane, DownloadState,
+    HeldRemoval, Inner, ItemKind, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, Presence, ProxyStatus,
+    QueueEntry, QueueStatus, ReplyText, Seen, Session, SourceCounts, SourceRow, Status, Taken, Totals,
 };
 use protocol::SubmissionKind;
 use protocol::value::{
@@ -23,7 +23,14 @@ pub(super) fn source(number: u32, designation: &str) -> SourceRow {
         key: KeyState::None,
         counts: SourceCounts::default(),
         deletion: Deletion::None,
+        presence: Presence::Listed,
     }
+}
+
+/// What is held of a source, all of it.
+pub(super) fn held(number: u32, designation: &str) -> HeldRemoval {
+    let row = source(number, designation);
+    HeldRemoval { source: row.id, designation: Some(row.designation), whole: true, items: 4, since: at(0) }
 }
 
 pub(super) fn at(seconds: u64) -> Timestamp {
@@ -47,6 +54,7 @@ pub(super) fn file(number: u32) -> ConversationItem {
         size: Size::try_new(612).unwrap(),
         seen: Seen::Unread,
         deletion: Deletion::None,
+        presence: Presence::Listed,
         content: Content::Absent,
     }
 }
@@ -142,6 +150,7 @@ pub(super) fn download(number: u32, state: DownloadState) -> DownloadEntry {
 /// A daemon that was just started for the first time.
 pub(super) fn status() -> Status {
     Status {
+        erasure: None,
         version: SoftwareVersion::try_new("0.1.0").unwrap(),
         started: at(0),
         session: Session::SignedOut,

@@ -8,12 +8,13 @@ mod download;
 mod key;
 mod queue;
 mod reading;
+mod removal;
 mod reply;
 mod status;
 
 use control::{
-    ConversationItem, Deletion, Event, ItemKind, KeyState, Session, SessionEnd, SourceRow, Status, SyncOutcome,
-    SyncReport,
+    ConversationItem, Deletion, Event, ItemKind, KeyState, Presence, Session, SessionEnd, SourceRow, Status,
+    SyncOutcome, SyncReport,
 };
 use protocol::SubmissionKind;
 use protocol::value::Timestamp;
@@ -27,6 +28,7 @@ pub(super) use conversation::conversation;
 pub(super) use download::{Progress, all_are_there, decrypting, paused, postponed_download, progress, stopped, wanted};
 pub(super) use key::trusted;
 pub(super) use queue::{dealt, paused_by_user, queue, resumed};
+pub(super) use removal::{ask_about_removals, removals, settled};
 pub(super) use reply::{draft, replied};
 pub(super) use status::status;
 
@@ -71,9 +73,10 @@ pub(super) fn sources(sources: &[SourceRow]) -> String {
             row.counts.files.to_string(),
             row.counts.replies.to_string(),
             short_id(row.id.as_str()),
-            match (row.deletion, &row.key) {
-                (Deletion::None, KeyState::Held { .. }) => "key held back",
-                (deletion, _) => mark(deletion),
+            match (row.deletion, row.presence, &row.key) {
+                (Deletion::None, Presence::Gone, _) => "no longer on the server",
+                (Deletion::None, Presence::Listed, KeyState::Held { .. }) => "key held back",
+                (deletion, _, _) => mark(deletion),
             }
             .to_owned(),
         ]);
@@ -98,6 +101,12 @@ pub(super) fn event(event: &Event) -> String {
         Event::Download(change) => download::change(change),
         Event::Read(change) => reading::change(change),
         Event::KeyHeld { source, problem } => reading::key_held(*source, *problem),
+        Event::RemovalsHeld(sources) => format!(
+            "The server lists much less than before: what is missing of {} is held, and nothing of it is erased. \
+             `splitdrop removals show` lists it.\n",
+            counted(u64::try_from(sources.len()).unwrap_or(u64::MAX), "source")
+        ),
+        Event::ErasureFailed(fault) => format!("{}.\n", capitalized(&status::not_erased(fault))),
         Event::Paused(reason) => format!("The queue waits: {}.\n", download::reason(reason)),
         Event::Resumed => "The queue goes on.\n".to_owned(),
         Event::SyncStale { last_success: Some(at) } => {

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::EngineHandle;
 use crate::failure::{self, failure};
-use crate::store::{SourceMatch, Store, drafts, view};
+use crate::store::{SourceMatch, Store, drafts, removals, view};
 
 /// How long a front end may take for its greeting.
 const GREETING_DEADLINE: Duration = Duration::from_secs(5);
@@ -175,6 +175,14 @@ impl FrontEnd {
                 }
                 Ok(())
             }
+            Request::Removals => {
+                let held = self.store.read(removals::held).await.map_err(|error| failure::of_store(&error))?;
+                for some in held.chunks(MAX_ROWS) {
+                    self.item(id, Reply::Removals(some.to_vec())).await?;
+                }
+                Ok(())
+            }
+            Request::SettleRemovals { verdict, sources } => self.engine.settle_removals(verdict, sources).await,
             Request::Pause => self.engine.pause().await,
             Request::Resume => self.engine.resume().await,
         }

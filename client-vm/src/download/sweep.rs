@@ -1,54 +1,40 @@
 //! What a crash left: files that nobody knows of, and notes of files that are not there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
 
 use super::{Desk, FetchError, blocking};
-use crate::files::FileNumber;
+use crate::erasure::{Stuck, erase};
+use crate::files::{FileNumber, Files, Listing};
 use crate::store::downloads::{self, Held};
 
-/// Makes files and notes agree again, at start: a file without a note goes, a whole ciphertext that is not noted as verified
-/// is a part again, a ciphertext whose plaintext is noted goes, a plaintext that is not noted goes, a note without its file
-/// is fetched anew, and what is not listed any more, or was deleted, goes.
+/// Makes files and notes agree again, at start: what is doomed is erased, a file without a note goes, a whole ciphertext that
+/// is not noted as verified is a part again, a ciphertext whose plaintext is noted goes, a plaintext that is not noted goes, a
+/// note without its file is fetched anew. Gives what nobody has noted and could not be removed; what is noted is tried again.
 ///
 /// # Errors
 /// [`FetchError`] of the operating system or the store.
-pub async fn sweep(desk: &Desk) -> Result<(), FetchError> {
-    let doomed: Vec<_> = desk.store.read(downloads::doomed).await?.into_iter().map(|(number, _)| number).collect();
-    let (files, removed) = (desk.files.clone(), doomed.clone());
-    blocking(move || removed.into_iter().try_for_each(|number| files.remove(number))).await?;
-    desk.store.write(move |transaction| downloads::forget(transaction, &doomed)).await?;
+pub async fn sweep(desk: &Desk) -> Result<Option<Stuck>, FetchError> {
+    // What could not be erased is found and told by the next erasure.
+    erase(&desk.store, &desk.files, &HashSet::new(), true, Arc::new(())).await?;
     let noted: HashMap<FileNumber, Held> = desk.store.read(downloads::numbers).await?.into_iter().collect();
     let files = desk.files.clone();
-    let vanished = blocking(move || {
+    let (vanished, stuck) = blocking(move || {
         let listing = files.list()?;
         // Names of files are in no log.
         if !listing.strange.is_empty() {
             tracing::warn!(count = listing.strange.len(), "files that are none of Splitdrop's are left alone");
         }
         files.clear_opening()?;
-        for number in &listing.ciphertext {
-            match noted.get(number) {
-                Some(Held::Ciphertext) => {}
-                Some(Held::Part) => files.unfinish(*number)?,
-                // Its plaintext is noted, which is durable.
-                Some(Held::Text) => files.remove_ciphertext(*number)?,
-                Some(Held::Plaintext) if listing.plaintext.contains(number) => files.remove_ciphertext(*number)?,
-                Some(Held::Plaintext) | None => files.remove(*number)?,
-            }
-        }
-        for number in listing.partial {
-            match noted.get(&number) {
-                Some(Held::Part) => {}
-                Some(Held::Ciphertext | Held::Text | Held::Plaintext) => files.remove_ciphertext_part(number)?,
-                None => files.remove(number)?,
-            }
-        }
-        for number in &listing.plaintext {
-            match noted.get(number) {
-                Some(Held::Plaintext) => {}
-                // It was not noted: it is decrypted again.
-                Some(Held::Part | Held::Ciphertext | Held::Text) => files.remove_plaintext(*number)?,
-                None => files.remove(*number)?,
+        let mut stuck = None;
+        let ciphertexts =
+            listing.ciphertext.iter().map(|number| (*number, tidy_ciphertext(&files, &listing, &noted, *number)));
+        let parts = listing.partial.iter().map(|number| (*number, tidy_part(&files, &noted, *number)));
+        let plaintexts = listing.plaintext.iter().map(|number| (*number, tidy_plaintext(&files, &noted, *number)));
+        for (number, tidied) in ciphertexts.chain(parts).chain(plaintexts) {
+            if let Err(error) = tidied {
+                Stuck::note(&mut stuck, number, &error);
             }
         }
         let there = |(number, held): (&FileNumber, &Held)| match held {
@@ -57,13 +43,43 @@ pub async fn sweep(desk: &Desk) -> Result<(), FetchError> {
             Held::Part | Held::Text => true,
         };
         let vanished = noted.iter().filter(|(number, held)| !there((number, held)));
-        Ok(vanished.map(|(number, _)| *number).collect::<Vec<_>>())
-    });
-    let vanished = vanished.await?;
+        Ok((vanished.map(|(number, _)| *number).collect::<Vec<_>>(), stuck))
+    })
+    .await?;
     desk.store
         .write(move |transaction| {
             vanished.into_iter().try_for_each(|number| downloads::note_vanished(transaction, number))
         })
         .await?;
-    Ok(())
+    Ok(stuck)
+}
+
+type Noted = HashMap<FileNumber, Held>;
+
+fn tidy_ciphertext(files: &Files, listing: &Listing, noted: &Noted, number: FileNumber) -> io::Result<()> {
+    match noted.get(&number) {
+        Some(Held::Ciphertext) => Ok(()),
+        Some(Held::Part) => files.unfinish(number),
+        // Its plaintext is noted, which is durable.
+        Some(Held::Text) => files.remove_ciphertext(number),
+        Some(Held::Plaintext) if listing.plaintext.contains(&number) => files.remove_ciphertext(number),
+        Some(Held::Plaintext) | None => files.remove(number),
+    }
+}
+
+fn tidy_part(files: &Files, noted: &Noted, number: FileNumber) -> io::Result<()> {
+    match noted.get(&number) {
+        Some(Held::Part) => Ok(()),
+        Some(Held::Ciphertext | Held::Text | Held::Plaintext) => files.remove_ciphertext_part(number),
+        None => files.remove(number),
+    }
+}
+
+fn tidy_plaintext(files: &Files, noted: &Noted, number: FileNumber) -> io::Result<()> {
+    match noted.get(&number) {
+        Some(Held::Plaintext) => Ok(()),
+        // It was not noted: it is decrypted again.
+        Some(Held::Part | Held::Ciphertext | Held::Text) => files.remove_plaintext(number),
+        None => files.remove(number),
+    }
 }

@@ -145,6 +145,8 @@ impl Engine {
             self.sources_changed(enqueued.sources.iter().map(|(source, _)| *source));
         }
         answer.give(Ok(enqueued.taken));
+        // A draft became a reply, or something that was refused is forgotten.
+        self.erase_log();
         self.work().await;
     }
 
@@ -167,6 +169,7 @@ impl Engine {
             self.tell(change);
         }
         answer.give(Ok(()));
+        self.erase_log();
         match deal {
             Deal::Retry => {
                 self.lift_network_pause();
@@ -513,7 +516,7 @@ impl Engine {
             self.sources_changed([running.source]);
             // A deletion that was refused lets downloads go on; one that was confirmed leaves something to remove.
             self.downloading.look_again();
-            self.sweep();
+            self.erase_log();
         }
         for (step, objects) in steps {
             self.tell(ActChange { act: running.act, kind: running.kind, source: running.source, objects, step });

@@ -9,7 +9,7 @@ mod call;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use control::{
@@ -30,6 +30,7 @@ use super::session::SessionState;
 use super::{Ended, Engine};
 use crate::download::{Desk, FetchError, Fetched, Step, Verdict, Watcher, fetch};
 use crate::failure::{self, failure};
+use crate::files::Files;
 use crate::proxy::{Patience, ProxyError};
 use crate::store::StoreError;
 use crate::store::downloads::{self, Candidate};
@@ -54,8 +55,6 @@ pub(super) struct Downloading {
     refusals: u32,
     /// Nothing is begun until then: the store has failed, or dom0 let no call through.
     rest: Option<Instant>,
-    /// Something that was being fetched had to be left by the last sweep.
-    left_by_sweep: Arc<AtomicBool>,
     /// When something is due.
     pub(super) wake: Option<Instant>,
 }
@@ -99,7 +98,6 @@ impl Downloading {
             call: MessagesCall::None,
             refusals: 0,
             rest: None,
-            left_by_sweep: Arc::default(),
             wake: None,
         }
     }
@@ -115,7 +113,11 @@ impl Downloading {
         self.running.values().filter(|fetching| fetching.lane == lane).count()
     }
 
-    fn busy(&self) -> HashSet<ItemId> {
+    pub(super) fn files(&self) -> &Files {
+        &self.desk.files
+    }
+
+    pub(super) fn busy(&self) -> HashSet<ItemId> {
         self.running.values().map(|fetching| fetching.candidate.item.id()).collect()
     }
 
@@ -316,7 +318,7 @@ impl Engine {
     fn fetch_stopped(&mut self, fetching: &Fetching) {
         self.emit(change(fetching.candidate, DownloadStep::Stopped));
         self.downloading.lane(fetching.lane).fresh = false;
-        self.sweep();
+        self.erase();
     }
 
     /// A call for downloads could not be opened. Where dom0 lets none through, or cannot start the VM, which looks the same,
@@ -332,18 +334,11 @@ impl Engine {
         }
     }
 
-    /// Goes on after a fetch: what it kept a sweep from removing goes now.
+    /// Goes on after a fetch: what it kept from being erased goes now.
     async fn fetch_over(&mut self) {
-        self.sweep_what_was_left();
+        self.erase_what_was_left();
         self.send_acts().await;
         self.start_downloads().await;
-    }
-
-    /// Removes what is doomed and was in use when it was last looked for.
-    pub(super) fn sweep_what_was_left(&mut self) {
-        if self.downloading.left_by_sweep.swap(false, Ordering::Relaxed) {
-            self.sweep();
-        }
     }
 
     /// The task of a fetch panicked.
@@ -411,53 +406,6 @@ impl Engine {
         self.downloading.lane(fetching.lane).fresh = false;
         let told = failure(FailureKind::Unreachable, reason);
         self.emit(change(fetching.candidate, DownloadStep::Postponed { failure: told, next_try }));
-    }
-
-    /// Removes what is held of items that are not listed any more or whose deletion is confirmed.
-    pub(super) fn sweep(&mut self) {
-        let (store, files) = (self.store.clone(), self.downloading.desk.files.clone());
-        let mut busy = self.downloading.busy();
-        busy.extend(self.reading.busy());
-        let left = Arc::clone(&self.downloading.left_by_sweep);
-        self.tasks.spawn(async move {
-            let doomed = match store.read(downloads::doomed).await {
-                Ok(doomed) => doomed,
-                Err(error) => {
-                    tracing::error!(error = failure::chain(&error), "could not read what is to be removed");
-                    return Ended::Done;
-                }
-            };
-            let (running, doomed): (Vec<_>, Vec<_>) = doomed.into_iter().partition(|(_, item)| busy.contains(item));
-            if !running.is_empty() {
-                left.store(true, Ordering::Relaxed);
-            }
-            let doomed: Vec<_> = doomed.into_iter().map(|(number, _)| number).collect();
-            if doomed.is_empty() {
-                return Ended::Done;
-            }
-            let removing = tokio::task::spawn_blocking(move || {
-                doomed
-                    .into_iter()
-                    .filter(|number| match files.remove(*number) {
-                        Ok(()) => true,
-                        Err(error) => {
-                            tracing::error!(number = number.0, %error, "could not remove a file");
-                            false
-                        }
-                    })
-                    .collect::<Vec<_>>()
-            });
-            let Ok(removed) = removing.await else { return Ended::Done };
-            let forgotten = store.write(move |transaction| downloads::forget(transaction, &removed)).await;
-            if let Err(error) = forgotten {
-                tracing::error!(error = failure::chain(&error), "could not forget what was removed");
-            }
-            // What was forgotten leaves the write-ahead log too.
-            if let Err(error) = store.checkpoint().await {
-                tracing::error!(error = failure::chain(&error), "could not tidy up the database");
-            }
-            Ended::Done
-        });
     }
 
     /// The user asks for files, or again for what has failed.

@@ -1,8 +1,8 @@
 //! How the rest of the daemon talks to the engine.
 
 use control::{
-    Act, ActId, Deal, DownloadEntry, Event, Failure, FailureKind, OutgoingReply, QueueEntry, ReplyText, Session,
-    Status, SyncReport, Taken, Wanted,
+    Act, ActId, Deal, DownloadEntry, Event, Failure, FailureKind, OutgoingReply, QueueEntry, RemovalVerdict, ReplyText,
+    Session, Status, SyncReport, Taken, Wanted,
 };
 use protocol::value::{Fingerprint, ItemId, OneTimeCode, Passphrase, SourceId, Username};
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -34,6 +34,7 @@ pub(super) enum Command {
     Act { act: Act, answer: Answer<Taken> },
     Deal { deal: Deal, acts: Vec<ActId>, answer: Answer<()> },
     Queue(Answer<Vec<QueueEntry>>),
+    SettleRemovals { verdict: RemovalVerdict, sources: Vec<SourceId>, answer: Answer<()> },
     Outgoing { source: SourceId, answer: Answer<Vec<OutgoingReply>> },
     Draft { source: SourceId, text: Option<ReplyText>, answer: Answer<()> },
     TrustKey { source: SourceId, fingerprint: Fingerprint, answer: Answer<()> },
@@ -76,6 +77,14 @@ impl EngineHandle {
         one_time_code: OneTimeCode,
     ) -> Result<Session, Failure> {
         self.ask(|answer| Command::Login { username, passphrase, one_time_code, answer }).await
+    }
+
+    /// Says what is to become of removals that are held.
+    ///
+    /// # Errors
+    /// [`Failure`]; nothing is done where nothing is held of one of the sources.
+    pub async fn settle_removals(&self, verdict: RemovalVerdict, sources: Vec<SourceId>) -> Result<(), Failure> {
+        self.ask(|answer| Command::SettleRemovals { verdict, sources, answer }).await
     }
 
     /// The replies to a source that the server does not list.

@@ -211,9 +211,9 @@ impl Engine {
         self.reading.look_again();
     }
 
-    /// Goes on after an item: what it kept a sweep from removing goes now.
+    /// Goes on after an item: what it kept from being erased goes now.
     async fn read_over(&mut self) {
-        self.sweep_what_was_left();
+        self.erase_what_was_left();
         self.start_reading().await;
     }
 

@@ -300,6 +300,7 @@ impl Engine {
             .store
             .write(move |transaction| drafts::keep(transaction, journalist, source, text.as_ref(), now))
             .await;
+        self.erase_log();
         answer.give(match kept {
             Ok(true) => Ok(()),
             Ok(false) => Err(failure(FailureKind::NotFound, format!("there is no source {source}"))),

@@ -1,10 +1,11 @@
 //! When to sync, and what becomes of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use control::{Event, Failure, SessionEnd, SyncOutcome, SyncReport, SyncStart};
-use protocol::value::Timestamp;
+use protocol::value::{SourceId, Timestamp};
 use qubes_rpc::qrexec::QrexecCall;
 use tokio::task::Id;
 use tokio::time::Instant;
@@ -177,13 +178,15 @@ impl Engine {
         let expired =
             !running.cancel.is_cancelled() && ended.result.as_ref().err().is_some_and(SyncStop::is_unauthorized);
         let reached = ended.result.as_ref().map_or_else(SyncStop::reached_the_server, |_| true);
-        let (mut after, mut wrote) = (None, false);
+        let (mut after, mut wrote, mut erases) = (None, false, false);
         let report = match ended.result {
-            Ok(Synced { report, changed_sources, effects }) => {
+            Ok(Synced { report, changed_sources, effects, held, erased }) => {
                 tracing::info!(rows = report.rows_written, unreadable = report.counts.unreadable, "sync succeeded");
                 self.sources_changed(changed_sources);
                 self.history.last_success = Some(report.ended);
                 wrote = report.rows_written > 0;
+                erases = erased;
+                self.tell_held(held);
                 after = Some(effects);
                 report
             }
@@ -207,7 +210,11 @@ impl Engine {
         }
         if let Some(effects) = after {
             self.acts_after_snapshot(effects);
-            self.sweep();
+            if erases {
+                self.erase_log()
+            } else {
+                self.erase()
+            }
             if wrote || self.keys_left {
                 self.look_at_keys();
             }
@@ -216,6 +223,14 @@ impl Engine {
             }
         }
         self.work().await;
+    }
+
+    /// Removals are held from now on.
+    fn tell_held(&self, held: BTreeSet<SourceId>) {
+        let held: Vec<_> = held.into_iter().collect();
+        for some in held.chunks(control::message::MAX_ROWS) {
+            self.emit(Event::RemovalsHeld(some.to_vec()));
+        }
     }
 
     fn schedule_next(&mut self, succeeded: bool, took: Duration) {

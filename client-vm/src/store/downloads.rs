@@ -235,6 +235,7 @@ pub fn want(transaction: &Transaction<'_>, items: &[ItemId], now: Timestamp) -> 
                 "INSERT INTO local_item (item_id, is_reply, wanted_us)
                  SELECT i.id, i.kind = 'reply', ?3 FROM visible_item AS i
                  WHERE i.id = ?1 AND (i.kind = 'reply') = ?2 AND NOT i.being_deleted
+                   AND (NOT i.gone OR EXISTS (SELECT 1 FROM local_item AS l WHERE l.item_id = i.id AND l.state = 'sealed'))
                  ON CONFLICT DO UPDATE SET wanted_us = coalesce(wanted_us, ?3),
                      -- What is there is not fetched again.
                      state = CASE WHEN state IN ('sealed', 'downloaded') THEN 'downloaded' ELSE 'absent' END,
@@ -260,7 +261,7 @@ pub fn want(transaction: &Transaction<'_>, items: &[ItemId], now: Timestamp) -> 
 pub fn absent_files(transaction: &Transaction<'_>) -> Result<Vec<ItemId>, StoreError> {
     let mut statement = transaction.prepare_cached(
         "SELECT c.id FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
-         WHERE c.kind = 'file' AND NOT c.being_deleted AND c.state IN ('absent', 'failed')
+         WHERE c.kind = 'file' AND NOT c.being_deleted AND NOT c.gone AND c.state IN ('absent', 'failed')
          ORDER BY s.last_updated_us DESC, c.source_id, c.item_order, c.id",
     )?;
     let mut rows = statement.query([])?;
@@ -359,7 +360,8 @@ pub fn entries(
     Ok(entries)
 }
 
-/// Items of which something is held and that are not listed any more, or whose deletion is confirmed.
+/// Items of which something is held and that are not listed any more, or whose deletion is confirmed; but not those whose
+/// removal is held or was rejected.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -368,9 +370,10 @@ pub fn doomed(transaction: &Transaction<'_>) -> Result<Vec<(FileNumber, ItemId)>
         "SELECT l.id, l.is_reply, l.item_id FROM local_item AS l
          WHERE CASE WHEN l.is_reply
              THEN NOT EXISTS (SELECT 1 FROM server_reply AS r
-                              WHERE r.id = l.item_id AND r.source_id IN (SELECT id FROM server_source))
+                              WHERE r.id = l.item_id AND r.source_id IN (SELECT id FROM known_source))
              ELSE NOT EXISTS (SELECT 1 FROM server_submission AS s
-                              WHERE s.id = l.item_id AND s.source_id IN (SELECT id FROM server_source)) END",
+                              WHERE s.id = l.item_id AND s.source_id IN (SELECT id FROM known_source)) END
+           AND NOT EXISTS (SELECT 1 FROM local_removed_item AS r WHERE r.id = l.item_id AND r.is_reply = l.is_reply)",
     )?;
     let mut rows = statement.query([])?;
     let mut items = Vec::new();
@@ -380,6 +383,23 @@ pub fn doomed(transaction: &Transaction<'_>) -> Result<Vec<(FileNumber, ItemId)>
         items.push((FileNumber(row.get(0)?), item));
     }
     Ok(items)
+}
+
+/// Forgets what doomed items say, before their files go.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn blank(transaction: &Transaction<'_>, numbers: &[FileNumber]) -> Result<(), StoreError> {
+    for number in numbers {
+        transaction
+            .prepare_cached(
+                "UPDATE local_item SET state = 'absent', text = NULL, name = NULL, plain_bytes = NULL, inner = NULL,
+                     seal = NULL, reason = NULL
+                 WHERE id = ?1",
+            )?
+            .execute([number.0])?;
+    }
+    Ok(())
 }
 
 /// Forgets items whose files are gone.

@@ -17,6 +17,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0002_outbox.sql"),
     include_str!("../../migrations/0003_downloads.sql"),
     include_str!("../../migrations/0004_reading.sql"),
+    include_str!("../../migrations/0006_removals.sql"),
 ];
 
 /// A database could not be brought to this program's version.

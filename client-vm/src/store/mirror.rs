@@ -6,7 +6,7 @@ use control::{Counts, OverTime, SyncReport};
 use protocol::codec;
 use protocol::record::Record;
 use protocol::value::{JournalistId, SourceId, Timestamp, Username};
-use protocol::{Field, Journalist, Listed, Reply, Source, Submission, SubmissionKind};
+use protocol::{Journalist, Listed, Reply, Source, Submission, SubmissionKind};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::{StoreError, keys};
@@ -212,6 +212,9 @@ pub fn apply(transaction: &Transaction<'_>, plan: &Plan) -> Result<Applied, Stor
     })
 }
 
+/// What is noted of an item's record that names another source than before.
+const MOVED: &str = "moved";
+
 struct Writer<'a> {
     transaction: &'a Transaction<'a>,
     rows: usize,
@@ -230,18 +233,21 @@ impl Writer<'_> {
         for change in &plan.changes {
             self.note_source_of::<T>(&change.id)?;
             match &change.entry {
+                Listed::Readable(record) if self.moves(record, &change.id)? => {
+                    self.mark_unreadable::<T>(&change.id, &change.digest, MOVED)?;
+                }
                 Listed::Readable(record) => {
                     self.changed.extend(record.source());
                     self.rows += record.write(self.transaction, &change.digest)?;
                 }
-                Listed::Unreadable(mark) => self.mark_unreadable::<T>(&change.id, &change.digest, mark.field)?,
+                Listed::Unreadable(mark) => self.mark_unreadable::<T>(&change.id, &change.digest, mark.field.name())?,
             }
         }
         Ok(())
     }
 
     /// Keeps what is held of the record, and notes that it could not be read.
-    fn mark_unreadable<T: Mirrored>(&mut self, id: &T::Id, digest: &Digest, field: Field) -> Result<(), StoreError> {
+    fn mark_unreadable<T: Mirrored>(&mut self, id: &T::Id, digest: &Digest, field: &str) -> Result<(), StoreError> {
         self.rows += self
             .transaction
             .prepare_cached(&format!(
@@ -249,8 +255,23 @@ impl Writer<'_> {
                  ON CONFLICT DO UPDATE SET digest = ?2, unreadable = ?3",
                 T::TABLE
             ))?
-            .execute(params![id.to_string(), digest.0, field.name()])?;
+            .execute(params![id.to_string(), digest.0, field])?;
         Ok(())
+    }
+
+    /// Whether an item is listed under another source than before. No server does that, and one that did could let what
+    /// belongs to many sources go with one: the record counts as unreadable.
+    fn moves<T: Mirrored>(&self, record: &T, id: &T::Id) -> Result<bool, StoreError> {
+        let (true, Some(source)) = (T::HAS_SOURCE, record.source()) else { return Ok(false) };
+        Ok(self
+            .transaction
+            .prepare_cached(&format!(
+                "SELECT 1 FROM {} WHERE id = ?1 AND source_id <> ?2
+                 UNION ALL
+                 SELECT 1 FROM local_removed_item WHERE id = ?1 AND is_reply = ?3 AND source_id <> ?2",
+                T::TABLE
+            ))?
+            .exists(params![id.to_string(), source.as_str(), T::TABLE == Reply::TABLE])?)
     }
 
     /// Notes the source under which the record stood until now.
@@ -285,16 +306,18 @@ fn count(transaction: &Transaction<'_>, unreadable: u64) -> Result<Counts, Store
                     (SELECT count(*) FROM server_submission
                      WHERE source_id NOT IN (SELECT id FROM visible_source))
                         + (SELECT count(*) FROM server_reply
-                           WHERE source_id NOT IN (SELECT id FROM visible_source))",
+                           WHERE source_id NOT IN (SELECT id FROM visible_source)),
+                    (SELECT count(*) FROM server_submission WHERE unreadable = ?1)
+                        + (SELECT count(*) FROM server_reply WHERE unreadable = ?1)",
         )?
-        .query_row([], |row| {
+        .query_row([MOVED], |row| {
             Ok(Counts {
                 journalists: row.get(0)?,
                 sources: row.get(1)?,
                 messages: row.get(2)?,
                 files: row.get(3)?,
                 replies: row.get(4)?,
-                unreadable,
+                unreadable: unreadable.saturating_add(row.get(6)?),
                 not_shown: row.get(5)?,
             })
         })?)

@@ -32,11 +32,11 @@ pub use attempt::{Batch, Ready, begin_attempt, ready};
 pub use deal::{DealError, deal};
 pub use enqueue::{EnqueueError, Enqueued, enqueue};
 pub use queue::{Lane, counts, queue};
-pub use replies::{land, outgoing, text};
+pub use replies::{forget_gone, land, outgoing, text};
 pub use settle::{MAX_RETRY_AFTER, Outcome, Settled, Unsent, Waits, hold, is_open, put_off, refuse_unsent, settle};
 pub use snapshot::{SnapshotEffects, after_snapshot, last_snapshot};
 
-use super::{StoreError, keys};
+use super::{StoreError, keys, removals};
 
 /// A row, as far as sending it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,6 +230,7 @@ fn reduce_source(transaction: &Transaction<'_>, source: &SourceId) -> rusqlite::
              WHERE id = ?1 AND designation IS NOT NULL",
         )?
         .execute([source.as_str()])?;
+    removals::forget_source(transaction, source)?;
     // What is ours about it goes as well. Which key it had is kept until the server stops listing it: it may be restored,
     // and no other key may pass for the first one then.
     for change in [
@@ -257,6 +258,7 @@ fn reduce_item(transaction: &Transaction<'_>, item: ItemName) -> rusqlite::Resul
         ItemName::Message(_) | ItemName::File(_) => REDUCE_SUBMISSION,
         ItemName::Reply(_) => REDUCE_REPLY,
     };
+    removals::forget_item(transaction, item)?;
     Ok(marks + transaction.prepare_cached(&format!("{reduce} id = ?1"))?.execute([id.as_str()])?)
 }
 

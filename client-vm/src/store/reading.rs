@@ -32,7 +32,7 @@ pub fn due(
         "SELECT c.source_id, c.id, c.kind,
                 CASE WHEN c.wait_from_us IS NULL OR ?1 < c.wait_from_us THEN 0
                      ELSE max(c.wait_from_us + c.wait_us - ?1, 0) END
-         FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
+         FROM item_content AS c LEFT JOIN server_source AS s ON s.id = c.source_id
          WHERE {TO_DECRYPT}
          ORDER BY c.kind = 'file', CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
     ))?;

@@ -1,17 +1,18 @@
 //! What front ends see, read through the views.
 
-use control::{Content, ConversationItem, Deletion, ItemKind, Seen, SourceCounts, SourceRow, Totals};
+use control::{Content, ConversationItem, Deletion, ItemKind, Presence, Seen, SourceCounts, SourceRow, Totals};
 use protocol::SubmissionKind;
 use protocol::value::{Designation, Filename, OrderNumber, Problem, Size, SourceId, Timestamp, Username, ValueError};
 use rusqlite::{OptionalExtension as _, Row, Transaction};
 
 use super::outbox::ItemName;
-use super::{StoreError, keys, mirror, outbox, reading};
+use super::{StoreError, keys, mirror, outbox, reading, removals};
 
 const SOURCES: &str = "
     SELECT s.id, s.designation, s.starred, s.last_updated_us, s.key_fingerprint,
            coalesce(c.messages, 0), coalesce(c.files, 0), coalesce(c.replies, 0), coalesce(c.unread, 0),
-           s.being_deleted, CASE WHEN k.armored <> '' THEN k.fingerprint END, k.problem, k.offered_fingerprint, k.detail, coalesce(k.looked_at, 0)
+           s.being_deleted, CASE WHEN k.armored <> '' THEN k.fingerprint END, k.problem, k.offered_fingerprint, k.detail, coalesce(k.looked_at, 0),
+           s.gone
     FROM visible_source AS s
     LEFT JOIN local_key AS k ON k.source_id = s.id
     LEFT JOIN (
@@ -71,7 +72,12 @@ fn source(row: &Row<'_>) -> Result<SourceRow, StoreError> {
         key: key.state()?,
         counts: SourceCounts { messages: row.get(5)?, files: row.get(6)?, replies: row.get(7)?, unread: row.get(8)? },
         deletion: deletion(row.get(9)?),
+        presence: presence(row.get(15)?),
     })
+}
+
+fn presence(gone: bool) -> Presence {
+    if gone { Presence::Gone } else { Presence::Listed }
 }
 
 fn deletion(being_deleted: bool) -> Deletion {
@@ -189,7 +195,7 @@ pub fn find_items(transaction: &Transaction<'_>, word: &str) -> Result<Vec<(Sour
 const ITEMS: &str = "
     SELECT i.id, i.kind, i.item_order, i.filename, i.size_bytes, i.unread, j.username, i.being_deleted, i.source_id,
            i.state, i.wanted, i.reason, i.seal, i.inner, i.plain_bytes, i.name,
-           i.author_id = (SELECT journalist_id FROM local_journalist)
+           i.author_id = (SELECT journalist_id FROM local_journalist), i.gone
     FROM item_content AS i LEFT JOIN server_journalist AS j ON j.id = i.author_id";
 
 fn item(row: &Row<'_>) -> Result<ConversationItem, StoreError> {
@@ -213,6 +219,7 @@ fn item(row: &Row<'_>) -> Result<ConversationItem, StoreError> {
         size: Size::try_new(row.get(4)?)?,
         seen: if row.get(5)? { Seen::Unread } else { Seen::Seen },
         deletion: deletion(row.get(7)?),
+        presence: presence(row.get(17)?),
         content: content(row)?,
     })
 }
@@ -249,6 +256,7 @@ pub fn totals(transaction: &Transaction<'_>) -> Result<Totals, StoreError> {
         items,
         unread,
         unreadable: mirror::load_unreadable(transaction)?,
+        held_removals: removals::count(transaction)?,
         queue: outbox::counts(transaction)?,
     })
 }

@@ -163,6 +163,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether anything is no longer listed.
+    #[must_use]
+    pub fn removes_something(&self) -> bool {
+        !(self.users.removals.is_empty()
+            && self.sources.removals.is_empty()
+            && self.submissions.removals.is_empty()
+            && self.replies.removals.is_empty())
+    }
+
     /// How many entries of the four lists could not be read.
     #[must_use]
     pub fn unreadable(&self) -> u64 {

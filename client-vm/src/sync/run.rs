@@ -13,7 +13,7 @@ use super::gather::gather;
 use super::plan::{Mirror, Plan};
 use crate::clock::Clock;
 use crate::store::outbox::{self, SnapshotEffects};
-use crate::store::{Store, mirror};
+use crate::store::{Store, mirror, removals};
 
 /// How long a list may take at least. A server with 1,000 sources was seen to need 90 s, and Tor often gives 100 kB/s.
 const LIST_DEADLINE: Duration = Duration::from_secs(300);
@@ -40,6 +40,10 @@ pub struct Synced {
     pub changed_sources: BTreeSet<SourceId>,
     /// What it did to the outbox.
     pub effects: SnapshotEffects,
+    /// The sources of which a removal is held from now on.
+    pub held: BTreeSet<SourceId>,
+    /// Whether anything went with it that may have said something.
+    pub erased: bool,
 }
 
 /// Asks for the four lists at the same time and applies what they say.
@@ -82,7 +86,9 @@ pub async fn sync(
     let clock = clock.clone();
     let synced = store
         .write(move |transaction| {
+            let held = removals::hold(transaction, &plan, clock.now())?;
             let applied = mirror::apply(transaction, &plan)?;
+            removals::listed_again(transaction)?;
             let effects = outbox::after_snapshot(
                 transaction,
                 snapshot.number,
@@ -102,7 +108,8 @@ pub async fn sync(
             mirror::store_success(transaction, &report)?;
             let mut changed_sources = applied.changed_sources;
             changed_sources.extend(&effects.sources);
-            Ok(Synced { report, changed_sources, effects })
+            let erased = plan.removes_something() || !effects.sources.is_empty();
+            Ok(Synced { report, changed_sources, effects, held, erased })
         })
         .await?;
     Ok(synced)

@@ -181,6 +181,8 @@ impl Waiting {
             | Event::SyncStale { .. }
             | Event::SyncFresh
             | Event::KeyHeld { .. }
+            | Event::RemovalsHeld(_)
+            | Event::ErasureFailed(_)
             | Event::Act(_) => {}
         }
     }

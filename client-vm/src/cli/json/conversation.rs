@@ -1,7 +1,8 @@
 //! A source, its key, and its conversation as JSON.
 
 use control::{
-    Content, ConversationItem, Deletion, Inner, ItemKind, KeyProblem, KeyState, OutgoingReply, Seal, Seen, SourceRow,
+    Content, ConversationItem, Deletion, Inner, ItemKind, KeyProblem, KeyState, OutgoingReply, Presence, Seal, Seen,
+    SourceRow,
 };
 use protocol::SubmissionKind;
 use protocol::value::{Fingerprint, SourceId};
@@ -48,6 +49,7 @@ pub(super) fn source(row: &SourceRow) -> Value {
             "unread": row.counts.unread,
         },
         "being_deleted": being_deleted(row.deletion),
+        "on_server": on_server(row.presence),
     })
 }
 
@@ -94,6 +96,7 @@ fn item(conversation: &Conversation, item: &ConversationItem) -> Value {
         "own": conversation.is_own(item),
         "unread": item.seen == Seen::Unread,
         "being_deleted": being_deleted(item.deletion),
+        "on_server": on_server(item.presence),
         "content": content(&item.content),
         "received": conversation.received(item),
         "text": conversation.text(item),
@@ -152,6 +155,13 @@ fn seal_name(seal: Seal) -> &'static str {
     }
 }
 
+fn on_server(presence: Presence) -> bool {
+    match presence {
+        Presence::Listed => true,
+        Presence::Gone => false,
+    }
+}
+
 fn being_deleted(deletion: Deletion) -> bool {
     match deletion {
         Deletion::None => false,
@@ -200,6 +210,7 @@ mod tests {
                 "own": false,
                 "unread": false,
                 "being_deleted": false,
+                "on_server": true,
                 "content": content,
                 "received": null,
                 "text": hostile,

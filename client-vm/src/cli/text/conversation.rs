@@ -3,7 +3,7 @@
 //! **Invariant:** what came from elsewhere moves no cursor, and no line of it begins where a line of ours does: texts are
 //! indented by four columns, our notes by two, and heads by none.
 
-use control::{ActState, Content, ConversationItem, Deletion, Inner, ItemKind, OutgoingReply, Seen};
+use control::{ActState, Content, ConversationItem, Deletion, Inner, ItemKind, OutgoingReply, Presence, Seen};
 use protocol::SubmissionKind;
 
 use super::super::conversation::Conversation;
@@ -26,9 +26,10 @@ pub(in crate::cli) fn conversation(shown: &Conversation) -> String {
         "{}{}{}\nid   {}\n",
         sanitized(source.designation.as_str()),
         if source.starred { " *" } else { "" },
-        match source.deletion {
-            Deletion::None => "",
-            Deletion::Pending => " (being deleted)",
+        match (source.deletion, source.presence) {
+            (Deletion::Pending, _) => " (being deleted)",
+            (Deletion::None, Presence::Gone) => " (no longer on the server)",
+            (Deletion::None, Presence::Listed) => "",
         },
         source.id,
     );
@@ -45,7 +46,7 @@ pub(in crate::cli) fn conversation(shown: &Conversation) -> String {
             kind_word(&item.kind).to_owned(),
             item_short_id(item),
             who(shown, item),
-            marks(item, size).join(", "),
+            marks(shown, item, size).join(", "),
             length_and_name(item),
         ];
         entry(&mut text, &parts, notes(item), shown.text(item));
@@ -102,11 +103,14 @@ fn who(shown: &Conversation, item: &ConversationItem) -> String {
 }
 
 /// What is special about it. `downloading`: how much of it is there, in percent, while it is being downloaded.
-fn marks(item: &ConversationItem, downloading: Option<u64>) -> Vec<String> {
+fn marks(shown: &Conversation, item: &ConversationItem, downloading: Option<u64>) -> Vec<String> {
     let mut marks = Vec::new();
     match item.kind {
         ItemKind::Reply { .. } => marks.push("sent".to_owned()),
         ItemKind::Submission { .. } => {}
+    }
+    if (shown.source.presence, item.presence) == (Presence::Listed, Presence::Gone) {
+        marks.push("no longer on the server".to_owned());
     }
     match (item.deletion, item.seen) {
         (Deletion::Pending, Seen::Seen | Seen::Unread) => marks.push("being deleted".to_owned()),

@@ -1,13 +1,13 @@
 //! How things are, in words.
 
-use control::{ProxyStatus, Status};
+use control::{ErasureFault, ProxyStatus, Status};
 use protocol::ServerContact;
 use protocol::value::Timestamp;
 
 use super::super::safe_text::sanitized;
 use super::amount::{ago, until};
 use super::key::grouped;
-use super::{download, outcome, queue, reading, short_time, signed_in};
+use super::{counted, download, outcome, queue, reading, short_time, signed_in};
 
 pub(in crate::cli) fn status(status: &Status, now: Timestamp) -> String {
     let past = |then| format!("{} ({})", ago(then, now), short_time(then));
@@ -36,6 +36,19 @@ pub(in crate::cli) fn status(status: &Status, now: Timestamp) -> String {
     if let Some(since) = totals.unreadable.since {
         let count = totals.unreadable.count;
         line("unreadable", &format!("{count} records, since {}", short_time(since)));
+    }
+    match totals.held_removals {
+        0 => {}
+        sources => line(
+            "removals",
+            &format!(
+                "held, of {}: the server lists much less than before; `splitdrop removals show` lists them",
+                counted(sources, "source")
+            ),
+        ),
+    }
+    if let Some(fault) = &status.erasure {
+        line("erasure", &format!("{}, since {}", not_erased(fault), short_time(fault.since)));
     }
     if let Some(counts) = queue::counts(&totals.queue, status.queue.acts.running) {
         line("queue", &counts);
@@ -71,6 +84,17 @@ pub(in crate::cli) fn status(status: &Status, now: Timestamp) -> String {
         ),
     }
     text
+}
+
+/// What is still there though it is to be erased.
+pub(super) fn not_erased(fault: &ErasureFault) -> String {
+    format!(
+        "{} that {} deleted {} still on the disk: {}",
+        counted(fault.items, "item"),
+        if fault.items == 1 { "was" } else { "were" },
+        if fault.items == 1 { "is" } else { "are" },
+        sanitized(&fault.reason)
+    )
 }
 
 fn proxy(proxy: &ProxyStatus) -> String {

@@ -69,6 +69,12 @@ const DATA: &[&str] = &[
      INSERT INTO local_key VALUES
          ('00000010-0000-4000-8000-000000000000', 'ABABABABABABABABABABABABABABABABABABABAB', 'A', 'A',
           'ABABABABABABABABABABABABABABABABABABABAB', 'ABABABABABABABABABABABABABABABABABABABAB', 1, NULL, NULL);",
+    "INSERT INTO local_removed_source VALUES
+         ('00000012-0000-4000-8000-000000000000', 'shy otter', 0, 4, NULL, 11, 0);
+     INSERT INTO local_removed_item VALUES
+         ('00000022-0000-4000-8000-000000000000', 0, '00000012-0000-4000-8000-000000000000', 'message', 1, NULL, 612,
+          NULL, 11, 0);
+     INSERT INTO local_removal VALUES (11, 3);",
 ];
 
 /// A data directory as the program of that version left it, with data in every table.

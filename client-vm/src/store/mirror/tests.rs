@@ -5,7 +5,7 @@ use protocol::record::Record;
 use protocol::value::{
     ArmoredKey, Bounded, Designation, Filename, Fingerprint, OrderNumber, ReplyId, Size, SubmissionId,
 };
-use protocol::{SourceKey, Unreadable};
+use protocol::{Field, SourceKey, Unreadable};
 
 use super::*;
 use crate::store::{SourceMatch, Store, view};
@@ -227,13 +227,18 @@ async fn a_change_and_a_removal_touch_only_their_rows() {
 }
 
 #[tokio::test]
-async fn an_item_that_moves_changes_both_sources() {
+async fn an_item_that_moves_counts_as_unreadable_and_stays_where_it_was() {
     let (_directory, store) = open();
     sync(&store, Lists::usual()).await;
+    let before = show(&store, "quiet harbour").await;
     let mut lists = Lists::usual();
     lists.submissions[0] = Listed::Readable(submission(20, 11, SubmissionKind::Message, &[1]));
-    let applied = sync(&store, lists).await;
-    assert_eq!(applied.changed_sources.into_iter().collect::<Vec<_>>(), [id(10), id(11)]);
+    lists.replies[0] = Listed::Readable(reply(30, 11, 2, &[2]));
+    for _ in 0..2 {
+        assert_eq!(sync(&store, lists.clone()).await.counts.unreadable, 2);
+        assert_eq!(show(&store, "quiet harbour").await, before);
+    }
+    assert_eq!(sync(&store, Lists::usual()).await.counts.unreadable, 0);
 }
 
 /// Case S9.

@@ -36,7 +36,8 @@ pub struct Ready {
 
 /// What is to be sent of `journalist`'s rows now. Of the sources in `busy` something is being sent already. What needs the
 /// user's word goes on without it where the act is one of `open`: dom0 has been asked about it, and its call is there. A
-/// reply waits while the key that its source is offered with has not been looked at.
+/// reply waits while the key that its source is offered with has not been looked at, and everything while the source's
+/// removal is held.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -48,7 +49,8 @@ pub fn ready(
     open: &HashSet<ActId>,
 ) -> Result<Ready, StoreError> {
     let mut statement = transaction.prepare_cached(&format!(
-        "SELECT {ROW}, held OR kind = 'reply' AND source_id IN ({NOT_LOOKED_AT}),
+        "SELECT {ROW}, held OR kind = 'reply' AND source_id IN ({NOT_LOOKED_AT})
+                    OR source_id IN (SELECT id FROM local_removed_source WHERE NOT kept),
                 CASE WHEN wait_from_us IS NULL OR ?2 < wait_from_us THEN 0
                      ELSE max(wait_from_us + wait_us - ?2, 0) END
          FROM outbox

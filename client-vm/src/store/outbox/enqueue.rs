@@ -19,6 +19,9 @@ pub enum EnqueueError {
     /// Nothing that is shown in the source's conversation has this id.
     #[error("there is no item {0} in this conversation")]
     NoItem(ItemId),
+    /// The server has it no more, and takes nothing about it.
+    #[error("the source {0} is no longer on the server: it can only be deleted here")]
+    Gone(SourceId),
     /// Nothing is done to what is on its way out.
     #[error("the source {0} is being deleted")]
     BeingDeleted(SourceId),
@@ -98,13 +101,16 @@ struct Desk<'a> {
 struct Shown {
     starred: bool,
     being_deleted: bool,
+    gone: bool,
 }
 
 impl Desk<'_> {
     fn shown(&self, source: &SourceId) -> Result<Shown, EnqueueError> {
         self.transaction
-            .prepare_cached("SELECT starred, being_deleted FROM visible_source WHERE id = ?1")?
-            .query_row([source.as_str()], |row| Ok(Shown { starred: row.get(0)?, being_deleted: row.get(1)? }))
+            .prepare_cached("SELECT starred, being_deleted, gone FROM visible_source WHERE id = ?1")?
+            .query_row([source.as_str()], |row| {
+                Ok(Shown { starred: row.get(0)?, being_deleted: row.get(1)?, gone: row.get(2)? })
+            })
             .optional()?
             .ok_or(EnqueueError::NoSource(*source))
     }
@@ -114,6 +120,9 @@ impl Desk<'_> {
             let shown = self.shown(&source)?;
             if shown.being_deleted {
                 return Err(EnqueueError::BeingDeleted(source));
+            }
+            if shown.gone {
+                return Err(EnqueueError::Gone(source));
             }
             if shown.starred == (kind == ActKind::Star) {
                 self.already += 1;
@@ -201,8 +210,12 @@ impl Desk<'_> {
 
     /// Takes a reply, and the draft that it was.
     fn reply(&mut self, source: SourceId, reply: ReplyId, text: &ReplyText) -> Result<ActKind, EnqueueError> {
-        if self.shown(&source)?.being_deleted {
+        let shown = self.shown(&source)?;
+        if shown.being_deleted {
             return Err(EnqueueError::BeingDeleted(source));
+        }
+        if shown.gone {
+            return Err(EnqueueError::Gone(source));
         }
         let known: bool = self
             .transaction

@@ -58,13 +58,20 @@ pub(super) fn after_snapshot(transaction: &Transaction<'_>, number: i64, whole: 
             .prepare_cached(
                 "UPDATE outbox SET state = 'pending'
                  WHERE kind = 'reply' AND state = 'attempted' AND NOT in_flight AND snapshot < ?1
-                   AND item_id NOT IN (SELECT id FROM server_reply)",
+                   AND item_id NOT IN (SELECT id FROM server_reply) AND source_id IN (SELECT id FROM server_source)",
             )?
             .execute([number])?;
     }
-    // Drafts and keys of sources that are not there any more. Which key one had is forgotten only where it was deleted here:
-    // one that is listed again later is to have that one.
-    const GONE: &str = "source_id NOT IN (SELECT id FROM server_source)";
+    forget_gone(transaction)
+}
+
+/// Forgets drafts and keys of sources of which nothing is there any more. Which key one had is forgotten only where it was
+/// deleted here: one that is listed again later is to have that one.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn forget_gone(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+    const GONE: &str = "source_id NOT IN (SELECT id FROM known_source)";
     for change in [
         format!("DELETE FROM local_draft WHERE {GONE}"),
         format!(

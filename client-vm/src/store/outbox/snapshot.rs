@@ -31,11 +31,13 @@ pub fn last_snapshot(transaction: &Transaction<'_>) -> Result<u64, StoreError> {
     Ok(transaction.query_row("SELECT coalesce(max(snapshot), 0) FROM outbox", [], |row| row.get(0))?)
 }
 
-/// Where the mirror stands to a row's object.
+/// Whether a row's object is listed, held or kept.
 const LISTED: &str = "CASE
-    WHEN item_id IS NULL THEN EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id)
+    WHEN item_id IS NULL THEN source_id IN (SELECT id FROM known_source)
     WHEN item_kind = 'reply' THEN EXISTS (SELECT 1 FROM server_reply AS r WHERE r.id = item_id)
-    ELSE EXISTS (SELECT 1 FROM server_submission AS i WHERE i.id = item_id) END";
+        OR EXISTS (SELECT 1 FROM local_removed_item AS r WHERE r.id = item_id AND r.is_reply)
+    ELSE EXISTS (SELECT 1 FROM server_submission AS i WHERE i.id = item_id)
+        OR EXISTS (SELECT 1 FROM local_removed_item AS r WHERE r.id = item_id AND NOT r.is_reply) END";
 
 /// Ends what the mirror, to which the snapshot of this number was just applied, shows as done or as gone, and reduces again
 /// what is deleted and still listed. `overdue` is how long after its confirmation a deletion may be listed at most; `whole` says
@@ -87,8 +89,8 @@ fn end(
     whole: bool,
     effects: &mut SnapshotEffects,
 ) -> Result<(), StoreError> {
-    // An object of a source that is not listed is doomed like the source itself. A confirmation counts against snapshots
-    // that were asked for before it.
+    // An object of a source that is not listed is doomed like the source itself, unless that is held or kept. A confirmation
+    // counts against snapshots that were asked for before it.
     let mut statement = transaction.prepare_cached(&format!(
         "DELETE FROM outbox
          WHERE CASE
@@ -96,8 +98,9 @@ fn end(
                      SELECT 1 FROM server_reply AS r WHERE r.id = item_id AND r.source_id = outbox.source_id
                  )
                  OR ?2 AND state = 'confirmed' AND snapshot < ?1 AND NOT ({LISTED})
-                 OR NOT EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id)
-             WHEN NOT ({LISTED}) OR NOT EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id)
+                     AND EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id)
+                 OR source_id NOT IN (SELECT id FROM known_source)
+             WHEN NOT ({LISTED}) OR source_id NOT IN (SELECT id FROM known_source)
                  THEN state <> 'confirmed' OR snapshot < ?1
                      AND (kind <> 'delete_item' OR NOT ({LISTED}))
              WHEN kind IN ('star', 'unstar') THEN snapshot < ?1 AND (
