@@ -13,8 +13,10 @@ use crate::environment::{
     CLIENT_VM, Environment, EnvironmentError, EnvironmentOptions, ONION, ONION_PORT, PROXY_VM, Watch,
 };
 use crate::generator::MARLOW;
+
 use crate::processes;
 use crate::programs::{BuildError, Programs};
+use crate::residue;
 use crate::server::{
     CiphertextError, Command, Control, ControlError, KeyChoice, Outcome, Reading, ReadingError, RecordId, RequestLog,
     SourceState, Whose, WorldError,
@@ -245,6 +247,11 @@ async fn with_environment(show: &mut Show, environment: &Environment, sources: u
     }
     show.step("nothing new", Mark::Ok, "another sync writes no row")?;
 
+    let file = file_of(environment)?;
+    let texts = [("the message", said.as_bytes()), ("the answer", ANSWER.as_bytes()), ("the file", file.as_slice())];
+    let detail = delete_conversation(environment, &mut watch, &texts).await?;
+    show.step("a deletion", Mark::Ok, &detail)?;
+
     environment.json(&["logout"], "").await?;
     watch.until("session_ended").await?;
     show.step("logout", Mark::Ok, "the token is gone")?;
@@ -417,6 +424,45 @@ fn check_reading(read: &Reading, who: &str) -> Result<(), DemoError> {
         return Err(wrong(format!("the reply is encrypted to {:?}", read.recipients)));
     }
     Ok(())
+}
+
+/// How much of a file's plaintext is looked for, from its middle, in bytes.
+const SAMPLE: usize = 64;
+
+/// A piece of the one file that is here.
+fn file_of(environment: &Environment) -> Result<Vec<u8>, DemoError> {
+    let mut files = std::fs::read_dir(environment.plaintext_folder())?;
+    let file = files.next().ok_or_else(|| wrong("the file is not there any more"))??;
+    let bytes = std::fs::read(file.path())?;
+    let middle = bytes.len() / 2;
+    bytes
+        .get(middle..middle + SAMPLE)
+        .map(<[u8]>::to_vec)
+        .ok_or_else(|| wrong("the file is too short to be looked for"))
+}
+
+/// Deletes the conversation of the new source; what was said in it must have been in the data directory, and be nowhere in
+/// it afterwards.
+async fn delete_conversation(
+    environment: &Environment,
+    watch: &mut Watch,
+    texts: &[(&str, &[u8])],
+) -> Result<String, DemoError> {
+    for (what, text) in texts {
+        if residue::files_with(&environment.home(), text)?.is_empty() {
+            return Err(wrong(format!("{what} is not found where it must be: the search finds nothing")));
+        }
+    }
+    environment.json(&["delete", "conversation", NEW_SOURCE, "--yes"], "").await?;
+    let erased = watch.until("erased").await?;
+    for (what, text) in texts {
+        let left = residue::files_with(&environment.home(), text)?;
+        if !left.is_empty() {
+            return Err(wrong(format!("{what} is still in {left:?}")));
+        }
+    }
+    let items = number(&erased, "/items")?;
+    Ok(format!("`splitdrop delete conversation`: {items} items erased, and nothing of their texts is in any file here"))
 }
 
 /// The beginning of a text.

@@ -16,6 +16,7 @@ pub mod probe;
 pub mod processes;
 pub mod programs;
 pub mod qrexec;
+pub mod residue;
 pub mod server;
 pub mod soak;
 pub mod socks;

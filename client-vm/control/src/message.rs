@@ -556,6 +556,8 @@ pub enum Event {
     /// The server lists much less than before: removals of these sources, or of items of theirs, are held. At most
     /// [`MAX_ROWS`] an event.
     RemovalsHeld(Vec<SourceId>),
+    /// All that was to be erased is gone, of so many items.
+    Erased(u64),
     /// Something that is to be erased is still on the disk. Told once, until all of it is gone.
     ErasureFailed(ErasureFault),
     /// The queue is paused, for one more reason.

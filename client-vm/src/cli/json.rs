@@ -121,6 +121,7 @@ pub(super) fn event(event: &Event) -> String {
         Event::Read(change) => reading::change(change),
         Event::KeyHeld { source, problem } => reading::key_held(*source, *problem),
         Event::RemovalsHeld(sources) => removal::held_event(sources),
+        Event::Erased(items) => json!({ "event": "erased", "items": items }),
         Event::ErasureFailed(fault) => json!({ "event": "erasure_failed", "fault": removal::fault(fault) }),
         Event::Paused(reason) => download::paused_event(reason),
         Event::Resumed => json!({ "event": "queue_resumed" }),

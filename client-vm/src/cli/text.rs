@@ -106,6 +106,7 @@ pub(super) fn event(event: &Event) -> String {
              `splitdrop removals show` lists it.\n",
             counted(u64::try_from(sources.len()).unwrap_or(u64::MAX), "source")
         ),
+        Event::Erased(items) => format!("Erased here what was deleted: {}.\n", counted(*items, "item")),
         Event::ErasureFailed(fault) => format!("{}.\n", capitalized(&status::not_erased(fault))),
         Event::Paused(reason) => format!("The queue waits: {}.\n", download::reason(reason)),
         Event::Resumed => "The queue goes on.\n".to_owned(),

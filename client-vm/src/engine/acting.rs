@@ -145,8 +145,10 @@ impl Engine {
             self.sources_changed(enqueued.sources.iter().map(|(source, _)| *source));
         }
         answer.give(Ok(enqueued.taken));
-        // A draft became a reply, or something that was refused is forgotten.
-        self.erase_log();
+        if enqueued.kind == ActKind::Reply {
+            // The draft that it was is gone.
+            self.erase_log();
+        }
         self.work().await;
     }
 
@@ -516,7 +518,10 @@ impl Engine {
             self.sources_changed([running.source]);
             // A deletion that was refused lets downloads go on; one that was confirmed leaves something to remove.
             self.downloading.look_again();
-            self.erase_log();
+            match running.kind {
+                ActKind::DeleteSource | ActKind::DeleteItem | ActKind::Reply => self.erase_log(),
+                ActKind::Star | ActKind::Unstar | ActKind::Seen => {}
+            }
         }
         for (step, objects) in steps {
             self.tell(ActChange { act: running.act, kind: running.kind, source: running.source, objects, step });

@@ -31,6 +31,8 @@ pub(super) struct Erasing {
     pub(super) fault: Option<ErasureFault>,
     /// What nobody has noted and could not be removed at start.
     stuck: Option<Stuck>,
+    /// How many items went since it was last told that all is gone.
+    gone: u64,
     /// When to try again by itself.
     pub(super) wake: Option<Instant>,
 }
@@ -81,6 +83,7 @@ impl Engine {
             Ok(erased) => {
                 self.erasing.left = erased.left;
                 self.erasing.log |= erased.log == Log::Full;
+                self.erasing.gone = self.erasing.gone.saturating_add(u64::try_from(erased.removed).unwrap_or(u64::MAX));
                 self.note_fault(erased.failed);
             }
             Err(error) => {
@@ -91,7 +94,13 @@ impl Engine {
         }
         if self.erasing.again {
             self.erase();
-        } else if self.erasing.log || self.erasing.fault.is_some() {
+            return;
+        }
+        if !self.erasing.log && !self.erasing.left && self.erasing.fault.is_none() && self.erasing.gone > 0 {
+            let gone = std::mem::take(&mut self.erasing.gone);
+            self.emit(Event::Erased(gone));
+        }
+        if self.erasing.log || self.erasing.fault.is_some() {
             self.erasing.wake = Some(Instant::now() + AGAIN);
         }
     }

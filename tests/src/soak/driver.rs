@@ -246,6 +246,9 @@ impl Driver<'_> {
                 | Event::Download(_)
                 | Event::Read(_)
                 | Event::KeyHeld { .. }
+                | Event::RemovalsHeld(_)
+                | Event::Erased(_)
+                | Event::ErasureFailed(_)
                 | Event::Paused(_)
                 | Event::Resumed => {}
             }

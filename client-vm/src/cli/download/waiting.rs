@@ -182,6 +182,7 @@ impl Waiting {
             | Event::SyncFresh
             | Event::KeyHeld { .. }
             | Event::RemovalsHeld(_)
+            | Event::Erased(_)
             | Event::ErasureFailed(_)
             | Event::Act(_) => {}
         }

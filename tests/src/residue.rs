@@ -1,0 +1,57 @@
+//! Looks for what must be nowhere: every byte of every file in a directory, and the files' names.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The files under `directory` that hold `wanted` anywhere, or are named by it.
+///
+/// # Errors
+/// The operating system's; a file that goes meanwhile holds nothing.
+pub fn files_with(directory: &Path, wanted: &[u8]) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            if kind.is_dir() {
+                directories.push(path.clone());
+            }
+            let named = holds(path.as_os_str().as_encoded_bytes(), wanted);
+            if named || kind.is_file() && holds(&read(&path)?, wanted) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+fn holds(bytes: &[u8], wanted: &[u8]) -> bool {
+    !wanted.is_empty() && bytes.windows(wanted.len()).any(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_finds_what_is_in_a_file_and_in_a_name_wherever_it_stands() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join("deep")).unwrap();
+        let (inside, named) = (home.path().join("deep/1"), home.path().join("deep/the-box"));
+        std::fs::write(&inside, b"\0\0left of the-box\xff").unwrap();
+        std::fs::write(&named, b"").unwrap();
+        assert_eq!(files_with(home.path(), b"the-box").unwrap(), [inside.clone(), named]);
+        assert_eq!(files_with(home.path(), b"x\xff").unwrap(), [inside]);
+        assert!(files_with(home.path(), b"the-boy").unwrap().is_empty());
+        assert!(files_with(home.path(), b"").unwrap().is_empty());
+    }
+}
