@@ -43,7 +43,7 @@ use session::SessionState;
 use sync_task::{Opened, SyncEnded};
 use syncing::{Asked, RunningSync, Schedule};
 
-use crate::acts::Performed;
+use crate::acts::{Performed, Watcher};
 use crate::clock::Clock;
 use crate::download::Desk;
 use crate::failure::{self, failure};
@@ -82,6 +82,8 @@ pub struct EngineParts {
     pub decryptor: Arc<dyn Decryptor>,
     /// The newsroom's key.
     pub newsroom: Newsroom,
+    /// Who is told the steps of acts; `()` in the daemon.
+    pub watcher: Arc<dyn Watcher>,
 }
 
 #[cfg(test)]
@@ -100,6 +102,7 @@ impl EngineParts {
             acts: ActSettings::default(),
             newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
             decryptor,
+            watcher: Arc::new(()),
         }
     }
 }
@@ -176,7 +179,7 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] when what earlier syncs left cannot be read.
     pub async fn new(parts: EngineParts) -> Result<(Self, EngineHandle), StoreError> {
-        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom } = parts;
+        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, watcher } = parts;
         let store = desk.store.clone();
         let history = store.read(mirror::load_history).await?;
         let (snapshot, paused) = store
@@ -203,7 +206,7 @@ impl Engine {
             history,
             schedule: Schedule::new(sync),
             pauses: Pauses::new(paused),
-            acting: Acting::new(acts, snapshot),
+            acting: Acting::new(acts, snapshot, watcher),
             reading: Reading::new(ReadingDesk {
                 store: desk.store.clone(),
                 files: desk.files.clone(),

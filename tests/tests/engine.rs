@@ -62,6 +62,7 @@ impl Scene {
             acts: ActSettings::default(),
             newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
             decryptor,
+            watcher: Arc::new(()),
         };
         let (engine, handle) = Engine::new(parts).await.unwrap();
         let (stop, mut running) = (CancellationToken::new(), JoinSet::new());
