@@ -4,17 +4,50 @@
 //! whatever else may have happened leaves it open.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use protocol::value::{ArmoredMessage, Bounded, ItemId, OrderNumber, Token, ValueError};
 use protocol::{Call, Deletion, ErrorKind, Items, Retry, SeenItems};
-use qubes_rpc::connection::{CallFailure, Connection};
+use qubes_rpc::connection::{AnswerStream, CallFailure, Connection};
 
 use crate::failure::chain;
 use crate::store::outbox::{Item, ItemName, Outcome, Row, Work};
 
 /// What each item of a conversation adds to the time that a call may take.
 const PER_ITEM: Duration = Duration::from_secs(2);
+
+/// The steps of an act, in their order. Only a reply is prepared; a batch that takes several calls is sent and answered more
+/// than once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// It is in the outbox.
+    Taken,
+    /// It is encrypted.
+    Prepared,
+    /// It is noted as being sent.
+    Begun,
+    /// Its call is handed over to be written to the proxy.
+    Sent,
+    /// The proxy has answered, or there will be no answer.
+    Answered,
+    /// What became of it is noted.
+    Settled,
+}
+
+impl Step {
+    /// Every step.
+    pub const ALL: [Self; 6] = [Self::Taken, Self::Prepared, Self::Begun, Self::Sent, Self::Answered, Self::Settled];
+}
+
+/// Who is told which steps were taken.
+pub trait Watcher: fmt::Debug + Send + Sync {
+    /// A step was taken.
+    fn step(&self, _step: Step) {}
+}
+
+/// Nobody.
+impl Watcher for () {}
 
 /// What became of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,16 +74,17 @@ pub enum Way {
 }
 
 /// Performs the rows of one batch, which are noted as being sent; `message` is the reply that a batch of one sends,
-/// encrypted. Cancelled, what became of them is unknown.
+/// encrypted. Cancelled, what became of them is unknown. `watcher` is told of each call.
 pub async fn perform(
     connection: &Connection,
     token: &Token,
     rows: Vec<Row>,
     message: Option<ArmoredMessage>,
     deadline: Duration,
+    watcher: &dyn Watcher,
 ) -> Performed {
     let performed = Performed { rows: Vec::new(), way: Way::Open };
-    let mut performing = Performing { connection, token, deadline, message, performed };
+    let mut performing = Performing { connection, token, deadline, message, watcher, performed };
     match rows.as_slice() {
         [Row { work: Work::Seen(_), .. }, ..] => performing.mark_seen(rows).await,
         [Row { work: Work::DeleteItem(_), .. }, _, ..] => performing.delete_items(rows).await,
@@ -64,6 +98,7 @@ struct Performing<'a> {
     token: &'a Token,
     deadline: Duration,
     message: Option<ArmoredMessage>,
+    watcher: &'a dyn Watcher,
     performed: Performed,
 }
 
@@ -154,15 +189,11 @@ impl Performing<'_> {
         deadline: Duration,
         said: &mut HashMap<ItemId, Result<(), CallFailure>>,
     ) -> Result<(), CallFailure> {
-        let mut answer = self.connection.call(call, deadline).await?;
-        while let Some(items) = answer.next().await? {
-            if let Items::Deletions(deletions) = items {
-                for Deletion { item, result } in deletions.into_vec() {
-                    said.insert(item, result.map_err(CallFailure::from));
-                }
-            }
-        }
-        Ok(())
+        let answer = self.connection.call(call, deadline).await?;
+        self.watcher.step(Step::Sent);
+        let heard = hear(answer, said).await;
+        self.watcher.step(Step::Answered);
+        heard
     }
 
     fn end(&mut self, rows: Vec<Row>, result: &Result<(), CallFailure>) {
@@ -172,6 +203,21 @@ impl Performing<'_> {
             self.performed.rows.push((row, outcome));
         }
     }
+}
+
+/// Reads an answer to its end, and gathers what is said of single items.
+async fn hear(
+    mut answer: AnswerStream,
+    said: &mut HashMap<ItemId, Result<(), CallFailure>>,
+) -> Result<(), CallFailure> {
+    while let Some(items) = answer.next().await? {
+        if let Items::Deletions(deletions) = items {
+            for Deletion { item, result } in deletions.into_vec() {
+                said.insert(item, result.map_err(CallFailure::from));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn item(row: &Row) -> Option<Item> {

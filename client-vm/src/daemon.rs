@@ -11,6 +11,7 @@ mod socket;
 use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
@@ -139,6 +140,7 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
         decryptor,
         newsroom,
         stuck,
+        watcher: Arc::new(()),
     })
     .await?;
     let stop = CancellationToken::new();
@@ -201,7 +203,6 @@ async fn accept(listener: UnixListener, engine: EngineHandle, store: Store, stop
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;

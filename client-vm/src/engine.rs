@@ -45,7 +45,7 @@ use session::SessionState;
 use sync_task::{Opened, SyncEnded};
 use syncing::{Asked, RunningSync, Schedule};
 
-use crate::acts::Performed;
+use crate::acts::{Performed, Watcher};
 use crate::clock::Clock;
 use crate::download::Desk;
 use crate::erasure::{Erased, Stuck};
@@ -87,6 +87,8 @@ pub struct EngineParts {
     pub newsroom: Newsroom,
     /// What nobody has noted and could not be removed at start.
     pub stuck: Option<Stuck>,
+    /// Who is told the steps of acts; `()` in the daemon.
+    pub watcher: Arc<dyn Watcher>,
 }
 
 #[cfg(test)]
@@ -106,6 +108,7 @@ impl EngineParts {
             newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
             decryptor,
             stuck: None,
+            watcher: Arc::new(()),
         }
     }
 }
@@ -185,7 +188,7 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] when what earlier syncs left cannot be read.
     pub async fn new(parts: EngineParts) -> Result<(Self, EngineHandle), StoreError> {
-        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, stuck } = parts;
+        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, stuck, watcher } = parts;
         let store = desk.store.clone();
         let history = store.read(mirror::load_history).await?;
         let (snapshot, paused) = store
@@ -212,7 +215,7 @@ impl Engine {
             history,
             schedule: Schedule::new(sync),
             pauses: Pauses::new(paused),
-            acting: Acting::new(acts, snapshot),
+            acting: Acting::new(acts, snapshot, watcher),
             reading: Reading::new(ReadingDesk {
                 store: desk.store.clone(),
                 files: desk.files.clone(),

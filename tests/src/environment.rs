@@ -6,6 +6,8 @@
 //!
 //! **Invariant:** an environment that is stopped or dropped leaves no process and no file.
 
+mod keys;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, Write as _};

@@ -62,6 +62,8 @@ impl Scene {
             acts: ActSettings::default(),
             newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
             decryptor,
+            stuck: None,
+            watcher: Arc::new(()),
         };
         let (engine, handle) = Engine::new(parts).await.unwrap();
         let (stop, mut running) = (CancellationToken::new(), JoinSet::new());

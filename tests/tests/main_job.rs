@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use staging::environment::{Environment, EnvironmentOptions, Watch};
+use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::MARLOW;
 use staging::server::{
     ApiFlavour, Command, Fault, FaultAct, KeyChoice, LoggedRequest, Matching, Outcome, RecordId, SourceState,
@@ -34,17 +34,6 @@ fn new_source(environment: &Environment, designation: &str) -> RecordId {
     match environment.server().control().apply(command).unwrap() {
         Outcome::Source { uuid, .. } => uuid,
         other => panic!("{other:?}"),
-    }
-}
-
-/// What is listed once the keys that came are looked at, as `watch` tells, which was begun before they came.
-async fn listed_with_keys(environment: &Environment, watch: &mut Watch) -> Value {
-    loop {
-        let listed = environment.json(&["sources"], "").await.unwrap();
-        if listed["sources"].as_array().unwrap().iter().all(|row| row["key"]["state"] != "new") {
-            return listed;
-        }
-        watch.until("sources_changed").await.unwrap();
     }
 }
 
@@ -105,7 +94,7 @@ async fn a_login_brings_what_the_server_has() {
         assert_eq!(synced["sync"]["outcome"], "ok", "{synced}");
         assert_eq!((&synced["sync"]["unreadable"], &synced["sync"]["error"]), (&json!(0), &Value::Null));
 
-        let listed = listed_with_keys(&environment, &mut watch).await;
+        let listed = environment.listed_with_keys().await.unwrap();
         let rows = listed["sources"].as_array().unwrap();
         environment.server().control().with_world(|world| {
             let shown: Vec<_> = world.sources().filter(|source| source.state == SourceState::Listed).collect();
@@ -186,13 +175,12 @@ async fn the_json_of_sources_and_status_has_its_documented_form() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_message_appears_after_a_refresh_and_a_deleted_source_goes() {
     let environment = environment(3, 4).await;
-    let mut watch = environment.watch().await.unwrap();
     environment.login(&MARLOW).await.unwrap();
     let source = new_source(&environment, "patient otter");
     let control = environment.server().control();
     control.apply(Command::NewMessage { source: source.clone(), size: 700 }).unwrap();
     environment.json(&["refresh"], "").await.unwrap();
-    listed_with_keys(&environment, &mut watch).await;
+    environment.listed_with_keys().await.unwrap();
     let by_name = environment.json(&["show", "Patient Otter"], "").await.unwrap();
     let items = by_name["items"].as_array().unwrap();
     assert_eq!(items.len(), 1);
@@ -211,10 +199,9 @@ async fn a_new_message_appears_after_a_refresh_and_a_deleted_source_goes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_synced_is_there_without_a_session_and_after_a_restart() {
     let mut environment = environment(5, 4).await;
-    let mut watch = environment.watch().await.unwrap();
     environment.login(&MARLOW).await.unwrap();
     environment.json(&["refresh"], "").await.unwrap();
-    let before = listed_with_keys(&environment, &mut watch).await;
+    let before = environment.listed_with_keys().await.unwrap();
     environment.json(&["logout"], "").await.unwrap();
     assert_eq!(environment.json(&["sources"], "").await.unwrap(), before);
     assert_eq!(environment.stop_daemon(Signal::SIGTERM).await.unwrap(), Some(0));

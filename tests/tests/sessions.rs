@@ -159,8 +159,7 @@ async fn a_logout_ends_the_session_here_though_the_server_cannot_be_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_the_server_ends_is_told_once_and_can_be_renewed() {
     let environment = environment().await;
-    environment.login(&MARLOW).await.unwrap();
-    environment.json(&["refresh"], "").await.unwrap();
+    environment.first_login(&MARLOW).await.unwrap();
     let mut watch = environment.watch().await.unwrap();
     let control = environment.server().control();
     control.apply(Command::EndSessions { journalist: None }).unwrap();

@@ -12,8 +12,7 @@ const LISTS: [&str; 4] = ["/api/v1/users", "/api/v1/sources", "/api/v1/submissio
 async fn synced(sources: u32) -> Environment {
     let options = EnvironmentOptions::with_sources(sources, 4).unwrap();
     let environment = Environment::with_daemon(options).await.unwrap();
-    environment.login(&MARLOW).await.unwrap();
-    environment.json(&["refresh"], "").await.unwrap();
+    environment.first_login(&MARLOW).await.unwrap();
     environment
 }
 
@@ -26,15 +25,7 @@ fn clear_faults(environment: &Environment) {
 }
 
 async fn sources(environment: &Environment) -> Value {
-    let mut watch = environment.watch().await.unwrap();
-    // Keys that have just come are looked at soon after.
-    loop {
-        let listed = environment.json(&["sources"], "").await.unwrap();
-        if listed["sources"].as_array().unwrap().iter().all(|row| row["key"]["state"] != "new") {
-            return listed;
-        }
-        watch.until("sources_changed").await.unwrap();
-    }
+    environment.listed_with_keys().await.unwrap()
 }
 
 fn first_listed(environment: &Environment, listed: &Value, at: usize) -> RecordId {

@@ -11,6 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -18,10 +19,13 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
 use nix::sys::termios::{LocalFlags, Termios, tcgetattr};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, mkfifo};
+use serde_json::{Value, json};
 use staging::environment::{Environment, EnvironmentOptions};
-use staging::generator::MARLOW;
+use staging::generator::{MARLOW, TERNBERG};
+use staging::server::{Change, Command as Happens};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -77,11 +81,18 @@ struct Typist {
 
 impl Typist {
     fn sit_down(environment: &Environment, arguments: &[&str]) -> Self {
+        Self::sit_down_with(environment, arguments, &[])
+    }
+
+    /// With these variables besides.
+    fn sit_down_with(environment: &Environment, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let (person, line) = terminal();
         let before = tcgetattr(&person).unwrap();
         assert!(before.local_flags.contains(LocalFlags::ECHO));
         let stdio = || Stdio::from(line.try_clone().unwrap());
-        let child = on_terminal(environment, arguments).stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
+        let mut command = on_terminal(environment, arguments);
+        command.envs(variables.iter().copied()).stdin(stdio()).stdout(stdio()).stderr(stdio());
+        let child = command.spawn().unwrap();
         let keyboard = File::from(person);
         let mut reading = keyboard.try_clone().unwrap();
         let (sender, screen) = mpsc::unbounded_channel();
@@ -288,5 +299,69 @@ async fn a_daemon_whose_terminal_is_closed_signs_out() {
     assert_eq!(status.code(), Some(0));
     assert_eq!(environment.server().control().count("POST", "/api/v1/logout"), 1);
     assert!(!socket.exists());
+    environment.stop().await.unwrap();
+}
+
+/// An editor that saves this text, says that it is open, and stays open until somebody writes to the pipe.
+fn editor(environment: &Environment, text: &str) -> (String, PathBuf) {
+    let (script, pipe) = (environment.directory().join("editor"), environment.directory().join("editor-pipe"));
+    mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    let words = format!("echo '{text}' >\"$1\"\necho the editor is open\nread -r line <'{}'\n", pipe.display());
+    std::fs::write(&script, words).unwrap();
+    (format!("/bin/sh '{}'", script.display()), pipe)
+}
+
+/// Case Q4: nobody's words are ever sent as somebody else's.
+#[tokio::test(flavor = "multi_thread")]
+async fn q4_r3_what_an_editor_holds_is_not_sent_by_whoever_has_signed_in_meanwhile() {
+    const TEXT: &str = "only between the two of us";
+    let environment = environment(1).await;
+    let control = environment.server().control();
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    let listed = environment.listed_with_keys().await.unwrap();
+    let source = listed["sources"][0]["uuid"].as_str().unwrap();
+    let (editor, pipe) = editor(&environment, TEXT);
+    let mut typist = Typist::sit_down_with(&environment, &["reply", source], &[("EDITOR", &editor)]);
+    typist.sees("the editor is open").await;
+
+    environment.json(&["logout"], "").await.unwrap();
+    // A one-time code is taken once.
+    control.apply(Happens::AdvanceClock { seconds: 90 }).unwrap();
+    environment.login(&TERNBERG).await.unwrap();
+    let closing = tokio::task::spawn_blocking(move || std::fs::write(pipe, "close\n"));
+    tokio::time::timeout(DEADLINE, closing).await.expect("nobody reads from the pipe").unwrap().unwrap();
+    let (exit, seen) = typist.leaves().await;
+    assert_eq!(exit, Some(4), "{seen}");
+    assert!(seen.contains("another journalist is signed in") && seen.contains("run `splitdrop login`"), "{seen}");
+    let file = seen.split_once("the text is in ").unwrap().1.trim_end();
+    assert!(file.starts_with(environment.home().to_str().unwrap()), "{seen}");
+    let kept = std::fs::read_to_string(file).unwrap();
+    assert_eq!(kept, format!("{TEXT}\n"));
+
+    // Neither of the two has anything in the outbox, or a draft.
+    let is_nothing_there = async || {
+        assert_eq!(environment.json(&["queue"], "").await.unwrap()["queue"], json!([]));
+        let shown = environment.json(&["show", source], "").await.unwrap();
+        assert_eq!((&shown["outgoing"], &shown["draft"]), (&json!([]), &Value::Null), "{shown}");
+    };
+    is_nothing_there().await;
+    environment.json(&["logout"], "").await.unwrap();
+    control.apply(Happens::AdvanceClock { seconds: 90 }).unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    is_nothing_there().await;
+    assert_eq!(control.with_world(|world| world.changes()).total(), 0);
+
+    // What the message says can be done.
+    let mut watch = environment.watch().await.unwrap();
+    let replied = environment.run(["reply", source], &kept).await.unwrap();
+    assert_eq!(replied.code, Some(0), "{replied:?}");
+    while watch.until("act").await.unwrap()["step"] != "confirmed" {}
+    control.with_world(|world| {
+        let marlow = &world.journalist_named(MARLOW.username).unwrap().id;
+        let by_marlow =
+            |change: &Change| matches!(change, Change::ReplySent { journalist, .. } if journalist == marlow);
+        assert_eq!((world.changes().sum(by_marlow), world.changes().total()), (1, 1));
+    });
     environment.stop().await.unwrap();
 }

@@ -63,6 +63,11 @@ pub(super) enum CliError {
     NoTerminal,
     #[error("nobody is signed in: run `splitdrop login` first")]
     NotSignedIn,
+    #[error(
+        "another journalist is signed in than when this was begun, and nothing was sent: have them sign out, run \
+         `splitdrop login`, and give the text to `splitdrop reply SOURCE` on standard input"
+    )]
+    AnotherSignedIn,
     #[error("a login is under way: wait for its end")]
     StillSigningIn,
     #[error("with --batch nobody is asked whether to delete: add --yes")]
@@ -208,7 +213,7 @@ impl CliError {
             | Self::DaemonEnded => Exit::NoDaemon,
             Self::Client(ClientError::Failed(failure)) => of_failure(failure.kind),
             Self::AlreadySignedIn { .. } | Self::SigningIn => Exit::LoginRefused,
-            Self::NotSignedIn | Self::StillSigningIn | Self::NobodyFetches => Exit::NotSignedIn,
+            Self::NotSignedIn | Self::AnotherSignedIn | Self::StillSigningIn | Self::NobodyFetches => Exit::NotSignedIn,
             Self::OtherConversation { .. } | Self::NotHeld { .. } | Self::SeveralHeld { .. } => Exit::NotFound,
             Self::BeingDeleted { .. }
             | Self::DownloadStopped { .. }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use control::client::{Client, ClientError};
 use control::reading::MAX_REPLY_CHARS;
 use control::{Act, Deletion, KeyState, Reply, ReplyText, Request, SourceRow, Taken};
-use protocol::value::{Problem, ReplyId, ValueError};
+use protocol::value::{JournalistId, Problem, ReplyId, ValueError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
@@ -157,7 +157,12 @@ pub(super) async fn reply(
         Origin::Input => {
             let text = without_line_end(apart(from_input).await??);
             desk.leaves_draft = !wanted.draft && draft.is_some();
-            desk.deliver(Manuscript::new(text, places)).await?
+            let written = Manuscript::new(text, places);
+            match refuse_if_another(desk.client, author).await {
+                Ok(()) => desk.deliver(written).await?,
+                Err(error) if is_blank(written.text()) => return Err(error),
+                Err(error) => return Err(not_taken(error, written.into_file())),
+            }
         }
         Origin::Editor(editor) => {
             if !wanted.draft {
@@ -172,10 +177,8 @@ pub(super) async fn reply(
                 let _lent = editing.begin();
                 editor.open(&page, told_to_end).await
             };
-            // An editor may stay open for long: what one journalist wrote is nothing that another one sends.
-            match refuse_if_signed_out(desk.client).await {
-                Ok(now) if now == author => desk.take_over(page, places, closed).await?,
-                Ok(_) => return Err(left(page, CliError::NotSignedIn)),
+            match refuse_if_another(desk.client, author).await {
+                Ok(()) => desk.take_over(page, places, closed).await?,
                 Err(error) => return Err(left(page, error)),
             }
         }
@@ -186,6 +189,11 @@ pub(super) async fn reply(
         Done::Drafted => print(args, || json::draft(true), || text::draft(&source, true)).await,
         Done::Forgotten => print(args, || json::draft(false), || text::draft(&source, false)).await,
     }
+}
+
+/// An editor, or standard input, may stay open for long: what one journalist wrote is nothing that another one sends.
+async fn refuse_if_another(client: &mut Client, author: JournalistId) -> Result<(), CliError> {
+    if refuse_if_signed_out(client).await? == author { Ok(()) } else { Err(CliError::AnotherSignedIn) }
 }
 
 /// Leaves what was saved of a page where it is.

@@ -28,7 +28,7 @@ use self::calls::{CallKey, CallNumber, Calls, UsedUp};
 use super::handle::Answer;
 use super::session::SessionState;
 use super::{Ended, Engine};
-use crate::acts::{Performed, Way};
+use crate::acts::{Performed, Step, Watcher, Way};
 use crate::failure::{self, failure};
 use crate::proxy::{Patience, ProxyError};
 use crate::settings::ActSettings;
@@ -49,6 +49,7 @@ const AFTER_STORE_FAULT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Acting {
     settings: ActSettings,
+    watcher: Arc<dyn Watcher>,
     /// The number of the last snapshot that was asked for.
     snapshot: u64,
     calls: Calls,
@@ -75,9 +76,10 @@ struct Running {
 
 impl Acting {
     /// `snapshot` is the last one that the store knows of.
-    pub(super) fn new(settings: ActSettings, snapshot: u64) -> Self {
+    pub(super) fn new(settings: ActSettings, snapshot: u64, watcher: Arc<dyn Watcher>) -> Self {
         Self {
             settings,
+            watcher,
             snapshot,
             calls: Calls::default(),
             running: HashMap::new(),
@@ -133,6 +135,7 @@ impl Engine {
             }
         };
         if let Some(act) = enqueued.taken.act {
+            self.acting.watcher.step(Step::Taken);
             for (source, objects) in &enqueued.sources {
                 self.tell(ActChange {
                     act,
@@ -378,6 +381,7 @@ impl Engine {
             deadline: self.acting.settings.deadline,
             waits: self.acting.settings.waits,
             replies: self.reply_desk(),
+            watcher: Arc::clone(&self.acting.watcher),
             cancel: cancel.clone(),
         };
         let attempt =
@@ -454,7 +458,10 @@ impl Engine {
             .await;
         // What was learnt of the call and of the session holds, whether it could be stored what became of the rows or not.
         match settled {
-            Ok(settled) => self.tell_settled(running, settled),
+            Ok(settled) => {
+                self.acting.watcher.step(Step::Settled);
+                self.tell_settled(running, settled);
+            }
             Err(error) => self.store_fault(&error),
         }
         match way {

@@ -94,7 +94,7 @@ struct Run {
     bytes: u64,
     took: Duration,
     peak_kib: u64,
-    /// How often gpg was called; none where that cannot be seen, or where there is none.
+    /// How often gpg was called, or gpg-agent was told to decrypt; none where there is neither.
     calls: Option<usize>,
 }
 
@@ -192,7 +192,8 @@ async fn decrypt(programs: Programs, backend: Backend, load: Load) -> Result<Run
     environment.stop().await?;
     let calls = match (backend, &gnupg) {
         (Backend::SplitGpg, Some(gnupg)) => Some(gnupg.calls()?),
-        (Backend::KeyFile | Backend::GpgAgent, _) | (_, None) => None,
+        (Backend::GpgAgent, Some(gnupg)) => Some(gnupg.agent_calls()?),
+        (Backend::KeyFile, _) | (_, None) => None,
     };
     Ok(Run { items, bytes, took: ended - started, peak_kib, calls })
 }
@@ -326,11 +327,7 @@ fn print_text(rows: &[Row]) -> Result<(), BenchError> {
 }
 
 fn cells(backend: Backend, run: &Run) -> Vec<String> {
-    let calls = match (backend, run.calls) {
-        (_, Some(calls)) => calls.to_string(),
-        (Backend::KeyFile, None) => String::new(),
-        (Backend::SplitGpg | Backend::GpgAgent, None) => "not counted".to_owned(),
-    };
+    let calls = run.calls.map(|calls| calls.to_string()).unwrap_or_default();
     vec![
         backend.name().to_owned(),
         run.items.to_string(),

@@ -30,27 +30,14 @@ pub(crate) fn options(sources: u32, items: u32, settings: &str) -> EnvironmentOp
 /// The same in an environment of other options.
 pub(crate) async fn signed_in_to(options: EnvironmentOptions) -> Environment {
     let environment = Environment::with_daemon(options).await.unwrap();
-    let mut watch = environment.watch().await.unwrap();
-    environment.login(&MARLOW).await.unwrap();
-    environment.json(&["refresh"], "").await.unwrap();
-    if listed(&environment).await.iter().any(|source| source["key"]["state"] != "none") {
-        // That the sources have come, and then that their keys were looked at.
-        watch.until("sources_changed").await.unwrap();
-        watch.until("sources_changed").await.unwrap();
-    }
+    environment.first_login(&MARLOW).await.unwrap();
     environment
 }
 
 /// What `show` says of a source once its key was looked at.
 pub(crate) async fn shown_with_key(environment: &Environment, source: &str) -> Value {
-    let mut watch = environment.watch().await.unwrap();
-    loop {
-        let shown = environment.json(&["show", source], "").await.unwrap();
-        if shown["source"]["key"]["state"] != "new" {
-            return shown;
-        }
-        watch.until("sources_changed").await.unwrap();
-    }
+    environment.listed_with_keys().await.unwrap();
+    environment.json(&["show", source], "").await.unwrap()
 }
 
 /// The sources as the client lists them, by id.

@@ -1,9 +1,12 @@
 //! Replies and sessions: a reply is its author's, waits for them, and is never sent by anybody else.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 use staging::environment::{Environment, QUIET};
 use staging::generator::{MARLOW, TERNBERG};
 use staging::server::{Change, Command, FaultAct, LoggedRequest, RequestLog};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::support::*;
 
@@ -158,5 +161,36 @@ async fn q4_a_reply_that_was_never_attempted_is_not_sent_by_anybody_else() {
     login(&environment, &MARLOW).await;
     until_listed(&environment, &mut watch, source, act).await;
     assert_told(&environment, source, &["later"]).await;
+    environment.stop().await.unwrap();
+}
+
+/// Case Q4.
+#[tokio::test(flavor = "multi_thread")]
+async fn q4_what_standard_input_brings_is_not_sent_by_whoever_has_signed_in_meanwhile() {
+    let (environment, ids) = signed_in(1).await;
+    let source = ids[0].as_str();
+    // More than a pipe holds: once all of it is written, some of it was read, and who is signed in was asked before.
+    let text = "a long answer. ".repeat(6_000);
+    let mut command = environment
+        .splitdrop(["reply", source])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    command.stdin.as_mut().unwrap().write_all(text.as_bytes()).await.unwrap();
+    environment.json(&["logout"], "").await.unwrap();
+    login(&environment, &TERNBERG).await;
+    // It ends when the input does.
+    let ended = tokio::time::timeout(PATIENCE, command.wait_with_output()).await.unwrap().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(4), "{said}");
+    assert!(said.contains("another journalist is signed in"), "{said}");
+    let file = said.split_once("the text is in ").unwrap().1.trim_end();
+    assert_eq!(std::fs::read_to_string(file).unwrap(), text + "\n");
+    assert_eq!(queue(&environment).await, [] as [Value; 0]);
+    let shown = show(&environment, source).await;
+    assert_eq!((&shown["outgoing"], &shown["draft"]), (&json!([]), &Value::Null));
+    assert_eq!(sendings(&environment), []);
     environment.stop().await.unwrap();
 }

@@ -61,10 +61,7 @@ pub(crate) async fn login(environment: &Environment, account: &Account) {
 /// Syncs, and waits until keys that came are looked at.
 pub(crate) async fn sync(environment: &Environment) {
     refresh(environment).await;
-    let mut watch = environment.watch().await.unwrap();
-    while listed(environment).await.iter().any(|source| source["key"]["state"] == "new") {
-        watch.until("sources_changed").await.unwrap();
-    }
+    environment.listed_with_keys().await.unwrap();
 }
 
 /// Syncs, and waits for the end.

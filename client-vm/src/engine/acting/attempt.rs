@@ -7,7 +7,7 @@ use protocol::value::Token;
 use qubes_rpc::qrexec::QrexecCall;
 use tokio_util::sync::CancellationToken;
 
-use crate::acts::{Performed, Way, perform};
+use crate::acts::{Performed, Step, Watcher, Way, perform};
 use crate::engine::replying::{PrepareError, ReplyDesk};
 use crate::store::outbox::{self, Outcome, Row, Waits, Work};
 use crate::store::{Store, StoreError};
@@ -24,6 +24,7 @@ pub(super) struct Attempt {
     pub(super) deadline: Duration,
     pub(super) waits: Waits,
     pub(super) replies: ReplyDesk,
+    pub(super) watcher: Arc<dyn Watcher>,
     /// The session is over.
     pub(super) cancel: CancellationToken,
 }
@@ -49,7 +50,10 @@ impl Attempt {
         let message = match self.rows.as_slice() {
             [row] if matches!(row.work, Work::Reply(_)) => {
                 match self.replies.prepare(row.clone(), self.cancel.clone()).await {
-                    Ok(Some(message)) => Some(message),
+                    Ok(Some(message)) => {
+                        self.watcher.step(Step::Prepared);
+                        Some(message)
+                    }
                     Ok(None) => return Ok(Performed { rows: Vec::new(), way: Way::Open }),
                     Err(PrepareError::Store(error)) => return Err(error),
                     Err(PrepareError::Later(reason)) => return self.put_off(row.clone(), reason).await,
@@ -59,7 +63,7 @@ impl Attempt {
             _ => None,
         };
         let rows = self.begin().await?;
-        Ok(perform(self.call.connection(), &self.token, rows, message, self.deadline).await)
+        Ok(perform(self.call.connection(), &self.token, rows, message, self.deadline, &*self.watcher).await)
     }
 
     /// Notes that the rows are being sent.
@@ -72,7 +76,11 @@ impl Attempt {
             }
             outbox::begin_attempt(transaction, &rows, snapshot)
         };
-        self.store.write(begin).await
+        let begun = self.store.write(begin).await?;
+        if !begun.is_empty() {
+            self.watcher.step(Step::Begun);
+        }
+        Ok(begun)
     }
 
     /// A reply cannot be encrypted now, and nothing is sent: it waits for its time.

@@ -33,6 +33,9 @@ echo "$*" >>"$here/calls"
 exec gpg --homedir "$here/home" --no-tty --disable-dirmngr --exit-on-status-write-error "$@"
 "#;
 
+/// What gpg-agent writes to its log for each command of this kind that a client gives: it decrypts one session key.
+const DECRYPTS: &str = " <- PKDECRYPT";
+
 /// GnuPG's home directory, and what stands beside it. None of it can be used before the key is imported.
 #[derive(Debug)]
 pub(super) struct Gnupg {
@@ -69,6 +72,10 @@ impl Gnupg {
         self.directory.path().join("newsroom.asc")
     }
 
+    fn agent_log(&self) -> PathBuf {
+        self.directory.path().join("agent.log")
+    }
+
     /// The client's settings with which it calls the stand-in.
     pub(super) fn split_gpg_table(&self) -> String {
         format!("[openpgp]\nbackend = \"split-gpg\"\ngpg_client = \"{}\"\n", self.client().display())
@@ -87,6 +94,9 @@ impl Gnupg {
     /// Makes the home directory, with this key.
     pub(super) async fn import(&self, key: &str) -> Result<(), BenchError> {
         std::fs::DirBuilder::new().mode(0o700).create(self.home())?;
+        // The agent notes every command that it is given. No secret that is worth one goes through it.
+        let agent = format!("debug ipc\nlog-file {}\n", self.agent_log().display());
+        std::fs::write(self.home().join("gpg-agent.conf"), agent)?;
         let mut gpg = Command::new("gpg");
         gpg.arg("--homedir").arg(self.home()).args(["--batch", "--no-tty", "--quiet", "--import"]);
         feed(&mut gpg, key).await
@@ -98,6 +108,16 @@ impl Gnupg {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", "cat >\"$0\" && chmod 700 \"$0\""]).arg(self.client());
         feed(&mut shell, CLIENT).await
+    }
+
+    /// How often the agent was told to decrypt a session key, as its log says.
+    pub(super) fn agent_calls(&self) -> Result<usize, BenchError> {
+        let log = std::fs::read(self.agent_log())?;
+        let calls = String::from_utf8_lossy(&log).lines().filter(|line| line.trim_end().ends_with(DECRYPTS)).count();
+        match calls {
+            0 => Err(BenchError::Otherwise("gpg-agent has decrypted, and its log does not say so".to_owned())),
+            calls => Ok(calls),
+        }
     }
 
     /// How often the stand-in was called.
