@@ -13,7 +13,7 @@ pub mod greeting;
 pub mod message;
 pub mod reading;
 
-pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken};
+pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken, Undone};
 pub use download::{
     Content, DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason,
     QueueStatus, Wanted,

@@ -8,6 +8,7 @@
 
 mod attempt;
 mod calls;
+mod grace;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -122,9 +123,9 @@ impl Engine {
             answer.give(Err(failure::not_signed_in()));
             return;
         };
-        let now = self.clock.now();
+        let (now, time) = (self.clock.now(), self.acting.settings.delete_grace);
         // What was refused leaves the transaction as an error, so that nothing of it is kept.
-        let taken = self.store.write_or(move |transaction| outbox::enqueue(transaction, journalist, &act, now)).await;
+        let taken = self.store.write_or(move |transaction| grace::take(transaction, journalist, &act, now, time)).await;
         let enqueued = match taken {
             Ok(enqueued) => enqueued,
             Err(error) => {
@@ -205,6 +206,7 @@ impl Engine {
         let mut lane = outbox::Lane {
             running: self.acting.running.values().map(|running| (running.act, running.source)).collect(),
             open: self.acting.calls.open_acts(),
+            signed_in: self.session.journalist().is_some(),
             ..outbox::Lane::default()
         };
         for (key, _) in self.acting.opening.values() {
@@ -254,6 +256,9 @@ impl Engine {
                 return;
             }
         };
+        if ready.to_mend && !self.mend_grace(now).await {
+            return;
+        }
         // A deletion's call ends with its act.
         for act in over {
             if let Some(call) = self.acting.calls.finish(act) {
