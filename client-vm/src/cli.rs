@@ -9,6 +9,7 @@ mod credentials;
 mod download;
 mod exit;
 mod json;
+mod leave;
 #[cfg(test)]
 mod played;
 mod queue;
@@ -135,10 +136,8 @@ async fn front_end(args: &Args, settings: &Settings, editing: &Editing) -> Resul
                 }
             }
         }
-        Command::Logout => {
-            ask(&mut client, Request::Logout).await?;
-            print(args, json::done, || "Signed out.\n".to_owned()).await?;
-        }
+        Command::Logout(leave) => leave::logout(args, &mut client, leave).await?,
+        Command::Quit(leave) => leave::quit(args, settings, client, leave).await?,
         Command::Refresh => {
             for reply in ask(&mut client, Request::Refresh).await? {
                 if let Reply::Synced(report) = reply {
@@ -165,6 +164,7 @@ async fn front_end(args: &Args, settings: &Settings, editing: &Editing) -> Resul
         Command::TrustKey { source, fingerprint } => {
             trust_key::trust_key(args, &mut client, source, fingerprint).await?;
         }
+        Command::Undo { acts } => queue::undo(args, &mut client, acts).await?,
         Command::Queue => queue::list(args, &mut client).await?,
         Command::Retry(acts) => queue::deal(args, &mut client, Deal::Retry, acts).await?,
         Command::Cancel(acts) => queue::deal(args, &mut client, Deal::Cancel, acts).await?,
@@ -219,6 +219,8 @@ async fn ask_and_hear(
         | Request::Act(_)
         | Request::Queue
         | Request::Deal { .. }
+        | Request::Undo { .. }
+        | Request::Quit
         | Request::Download { .. }
         | Request::StopDownload { .. }
         | Request::Downloads

@@ -87,7 +87,7 @@ pub enum DaemonError {
     TaskEnded,
 }
 
-/// Runs the daemon until SIGTERM, SIGINT or SIGHUP.
+/// Runs the daemon until SIGTERM, SIGINT or SIGHUP, or until a front end ends it.
 ///
 /// # Errors
 /// [`DaemonError`].
@@ -152,7 +152,15 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
     if let Err(error) = writeln!(io::stdout(), "{READY} {}", settings.socket.display()) {
         tracing::debug!(%error, "nobody waits for the daemon");
     }
-    supervise(main_tasks, signals.any(), stop).await
+    let told = stop.clone();
+    let end = async move {
+        tokio::select! {
+            () = signals.any() => {}
+            // A front end said so.
+            () = told.cancelled() => {}
+        }
+    };
+    supervise(main_tasks, end, stop).await
 }
 
 /// Waits for `end`, or for a main task to end, which none does by itself; then ends the others in order.
@@ -163,6 +171,8 @@ async fn supervise(
 ) -> Result<(), DaemonError> {
     let panicked = |ended: Result<(), JoinError>| ended.is_err();
     let mut faulty = tokio::select! {
+        // Told to end, the others may have ended already.
+        biased;
         () = end => false,
         _ = main_tasks.join_next() => true,
     };

@@ -272,6 +272,7 @@ impl Engine {
             Command::Draft { source, text, answer } => self.draft(source, text, answer).await,
             Command::TrustKey { source, fingerprint, answer } => self.trust_key(source, fingerprint, answer).await,
             Command::Deal { deal, acts, answer } => self.deal(deal, acts, answer).await,
+            Command::Undo { acts, answer } => self.undo(acts, answer).await,
             Command::Queue(answer) => self.queue(answer),
             Command::SettleRemovals { verdict, sources, answer } => {
                 self.settle_removals(verdict, sources, answer).await;
@@ -430,11 +431,12 @@ impl Engine {
         drop(self.events.send(event));
     }
 
-    /// The order of shutdown: no more commands; what is being decrypted stops; the session ends; the sync stops, or its
+    /// The order of shutdown: no more commands; the log says what was not sent; what is being decrypted stops; the session ends; the sync stops, or its
     /// transaction ends; meanwhile the server is told and the calls close; the database is tidied up.
     async fn shut_down(mut self) {
         self.commands.close();
         self.quit.cancel();
+        self.log_unsent().await;
         self.stop_reading();
         match std::mem::replace(&mut self.session, SessionState::Out) {
             SessionState::In(session) => {

@@ -7,7 +7,7 @@ use qubes_rpc::qrexec::OpenError;
 
 use crate::proxy::ProxyError;
 use crate::store::StoreError;
-use crate::store::outbox::{DealError, EnqueueError};
+use crate::store::outbox::{DealError, EnqueueError, UndoError};
 use crate::sync::SyncFailure;
 
 pub(crate) fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
@@ -55,6 +55,16 @@ pub(crate) fn of_deal(error: &DealError) -> Failure {
         DealError::NoAct(_) => failure(FailureKind::NotFound, chain(error)),
         DealError::NotSo { .. } | DealError::DraftFull(_) => failure(FailureKind::Conflict, chain(error)),
         DealError::Store(error) => of_store(error),
+    }
+}
+
+pub(crate) fn of_undo(error: &UndoError) -> Failure {
+    match error {
+        UndoError::NoAct(_) => failure(FailureKind::NotFound, chain(error)),
+        UndoError::Nothing | UndoError::NoDeletion(_) | UndoError::Sent(_) | UndoError::Refused(_) => {
+            failure(FailureKind::Conflict, chain(error))
+        }
+        UndoError::Store(error) => of_store(error),
     }
 }
 

@@ -14,6 +14,8 @@ const DEFAULT_PROXY_VM: &str = "sd-proxy";
 const DEFAULT_QREXEC_CLIENT: &str = "/usr/bin/qrexec-client-vm";
 /// The longest time for one act: with 2 s for each of 2,048 items it is still a deadline.
 const MAX_ACT_DEADLINE: Duration = Duration::from_secs(12 * 60 * 60);
+/// The longest time in which a deletion can be taken back, in milliseconds.
+const MAX_GRACE_MS: u32 = 600_000;
 /// The longest path of a Unix socket, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
 
@@ -104,6 +106,8 @@ pub struct ActSettings {
     pub overdue: Duration,
     /// Whether dom0 asks about calls that delete: then none is made again without the user.
     pub delete_asks: bool,
+    /// How long a deletion waits before it is first sent, so that it can be taken back; zero is no time.
+    pub delete_grace: Duration,
 }
 
 impl Default for ActSettings {
@@ -113,6 +117,7 @@ impl Default for ActSettings {
             deadline: Duration::from_secs(120),
             overdue: Duration::from_secs(3600),
             delete_asks: false,
+            delete_grace: Duration::from_secs(10),
         }
     }
 }
@@ -156,6 +161,9 @@ pub enum SettingsError {
     /// A time is out of its range.
     #[error("`{0}` in the configuration is not 1 to {max} milliseconds", max = Deadline::MAX_MS)]
     Time(&'static str),
+    /// The time in which a deletion can be taken back is out of its range.
+    #[error("`delete_grace_ms` in the configuration is not 0 to {MAX_GRACE_MS} milliseconds")]
+    Grace,
     /// The control socket's path is too long for a socket.
     #[error("the socket's path {} is longer than {MAX_SOCKET_PATH} bytes: choose another with --socket", .0.display())]
     SocketPath(PathBuf),
@@ -264,12 +272,13 @@ struct ActsTable {
     deadline_ms: Option<u32>,
     overdue_ms: Option<u32>,
     delete_asks: Option<bool>,
+    delete_grace_ms: Option<u32>,
 }
 
 impl ActsTable {
-    /// The settings, or the name of what is out of its range.
-    fn settings(self) -> Result<ActSettings, &'static str> {
+    fn settings(self) -> Result<ActSettings, SettingsError> {
         let default = ActSettings::default();
+        let duration = |ms, name, default| duration(ms, name, default).map_err(SettingsError::Time);
         Ok(ActSettings {
             waits: Waits {
                 first: duration(self.first_wait_ms, "first_wait_ms", default.waits.first)?,
@@ -279,6 +288,11 @@ impl ActsTable {
             deadline: duration(self.deadline_ms, "deadline_ms", default.deadline)?.min(MAX_ACT_DEADLINE),
             overdue: duration(self.overdue_ms, "overdue_ms", default.overdue)?,
             delete_asks: self.delete_asks.unwrap_or(default.delete_asks),
+            delete_grace: match self.delete_grace_ms {
+                None => default.delete_grace,
+                Some(ms @ 0..=MAX_GRACE_MS) => Duration::from_millis(ms.into()),
+                Some(_) => return Err(SettingsError::Grace),
+            },
         })
     }
 }
@@ -315,7 +329,7 @@ impl Settings {
                 .or(file.qrexec_client)
                 .unwrap_or_else(|| DEFAULT_QREXEC_CLIENT.into()),
             log_file: file.log_file,
-            acts: file.acts.unwrap_or_default().settings().map_err(SettingsError::Time)?,
+            acts: file.acts.unwrap_or_default().settings()?,
             sync: file.sync.unwrap_or_default().settings().map_err(SettingsError::Time)?,
             fetch_messages: file.fetch_messages.unwrap_or(true),
             files_without_etag: file.files_without_etag.unwrap_or(false),
@@ -420,6 +434,22 @@ mod tests {
         let missing = load(&[("HOME", "/home/user"), ("SPLITDROP_CONFIG", "/nowhere/config.toml")]);
         assert!(matches!(missing, Err(SettingsError::Read { .. })));
         assert!(matches!(load(&[]), Err(SettingsError::NoHome)));
+    }
+
+    #[test]
+    fn a_deletion_waits_for_as_long_as_the_file_says_if_that_is_not_too_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.toml");
+        let grace = |line: &str| {
+            std::fs::write(&file, format!("[acts]\n{line}\n")).unwrap();
+            let loaded = load(&[("SPLITDROP_HOME", "/data"), ("SPLITDROP_CONFIG", file.to_str().unwrap())]);
+            loaded.map(|settings| settings.acts.delete_grace.as_millis())
+        };
+        assert_eq!(grace("").unwrap(), 10_000);
+        assert_eq!(grace("delete_grace_ms = 0").unwrap(), 0);
+        assert_eq!(grace("delete_grace_ms = 600000").unwrap(), 600_000);
+        let error = grace("delete_grace_ms = 600001").unwrap_err();
+        assert!(error.to_string().contains("not 0 to 600000 milliseconds"), "{error}");
     }
 
     #[test]

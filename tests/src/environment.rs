@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** an environment that is stopped or dropped leaves no process and no file.
 
+mod configuration;
 mod keys;
 
 use std::collections::BTreeMap;
@@ -68,6 +69,8 @@ pub struct EnvironmentOptions {
     pub proxy_settings: BTreeMap<String, String>,
     /// The client's configuration file, but for what reaches the private key.
     pub client_config: String,
+    /// How long a deletion waits before it is first sent.
+    pub delete_grace: Duration,
     /// How the client reaches the newsroom's private key.
     pub key: KeyAccess,
     /// The client VM's settings beside the fingerprint of the newsroom's key; they win over it.
@@ -114,6 +117,7 @@ impl EnvironmentOptions {
             server: ServerOptions::new(world),
             proxy_settings: BTreeMap::new(),
             client_config: QUIET.to_owned(),
+            delete_grace: Duration::ZERO,
             key: KeyAccess::File,
             client_settings: BTreeMap::new(),
             system: System::workstation(),
@@ -262,7 +266,8 @@ impl Environment {
             }
             KeyAccess::Table(text) => text,
         };
-        std::fs::write(directory.path().join(CONFIG), format!("{}\n{openpgp}", options.client_config))
+        let config = configuration::with_grace(&options.client_config, options.delete_grace);
+        std::fs::write(directory.path().join(CONFIG), format!("{config}\n{openpgp}"))
             .map_err(failed("write a configuration"))?;
         let mut client_settings =
             BTreeMap::from([(FINGERPRINT_SETTING.to_owned(), options.server.newsroom.fingerprint().to_owned())]);

@@ -63,7 +63,12 @@ impl Programs {
     ///
     /// # Errors
     /// [`BuildError`].
-    pub fn build(say: impl FnOnce(&str)) -> Result<Self, BuildError> {
+    pub /// How the variables begin that cargo sets for the package whose program or test it runs. Build scripts look at some of them:
+/// with these of another package they would build anew, and again at the next build without.
+const OF_A_PACKAGE: [&str; 6] =
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "CARGO_PRIMARY_PACKAGE", "CARGO_TARGET_TMPDIR"];
+
+fn build(say: impl FnOnce(&str)) -> Result<Self, BuildError> {
         static BUILT: OnceLock<Result<Programs, BuildError>> = OnceLock::new();
         BUILT.get_or_init(|| build(say)).clone()
     }
@@ -81,7 +86,13 @@ fn build(say: impl FnOnce(&str)) -> Result<Programs, BuildError> {
     let command = format!("cargo {}", arguments.join(" "));
     say(&command);
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = Command::new(&cargo)
+    let mut build = Command::new(&cargo);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| OF_A_PACKAGE.iter().any(|beginning| name.starts_with(beginning))) {
+            build.env_remove(name);
+        }
+    }
+    let output = build
         .args(&arguments)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(workspace)

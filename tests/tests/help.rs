@@ -28,6 +28,8 @@ enum Run {
     WithoutTerminal,
     /// It speaks of an act that is not there: it says so and ends with 6.
     AboutNoAct,
+    /// It takes back a deletion, of which none waits: it says so and ends with 10.
+    NothingToUndo,
     /// It answers a source who has no key: it says so, keeps what was said as the draft, and ends with 10.
     WithoutKey,
     /// It trusts a key of which the server has none: it says so and ends with 6.
@@ -44,6 +46,8 @@ fn how(example: &str) -> Run {
         Some("daemon") => Run::Not("one runs already, and each test of this package starts it as the example does"),
         Some("watch") => Run::UntilItsFirstLine,
         Some("delete") if !words.any(|word| word == "--yes") => Run::WithoutTerminal,
+        Some("undo") if words.next().is_none() => Run::NothingToUndo,
+        Some("undo") => Run::AboutNoAct,
         Some("retry" | "cancel" | "dismiss" | "restore") if !words.any(|word| word == "--all") => Run::AboutNoAct,
         Some("reply") if example.contains("--message") => Run::WithoutKey,
         Some("reply") if !example.contains(" < ") => Run::WithoutTerminal,
@@ -99,6 +103,8 @@ async fn examples(environment: &Environment) -> Vec<String> {
         // Others speak of what these take away.
         Some("delete") => 2,
         Some("logout") => 3,
+        // Nothing can be asked after it.
+        Some("quit") => 4,
         _other => 1,
     });
     examples
@@ -140,6 +146,12 @@ async fn every_example_in_the_help_does_what_it_says() {
                 assert_eq!(output.status.code(), Some(6), "{example}: {output:?}");
                 let said = String::from_utf8(output.stderr).unwrap();
                 assert!(said.contains("splitdrop queue"), "{example}: {said}");
+            }
+            Run::NothingToUndo => {
+                let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+                assert_eq!(output.status.code(), Some(10), "{example}: {output:?}");
+                let said = String::from_utf8(output.stderr).unwrap();
+                assert!(said.contains("nothing to undo"), "{example}: {said}");
             }
             Run::WithoutKey => {
                 let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();

@@ -69,6 +69,7 @@ async fn the_demo_passes_and_says_each_step_on_a_line() {
             "the source reads",
             "a star",
             "nothing new",
+            "a deletion",
             "logout",
             "the path",
             "end"
@@ -146,7 +147,7 @@ async fn the_json_of_sources_and_status_has_its_documented_form() {
     let row = &listed["sources"][0];
     let mut keys: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
-    assert_eq!(keys, ["being_deleted", "counts", "designation", "key", "last_updated", "starred", "uuid"]);
+    assert_eq!(keys, ["being_deleted", "counts", "designation", "key", "last_updated", "on_server", "starred", "uuid"]);
     assert_eq!((row["uuid"].as_str(), row["designation"].as_str()), (Some(source.as_str()), Some("winded harbour")));
     assert_eq!(row["counts"], json!({ "messages": 0, "files": 1, "replies": 0, "unread": 1 }));
     assert!(row["last_updated"].as_str().unwrap().ends_with('Z'));

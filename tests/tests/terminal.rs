@@ -25,7 +25,7 @@ use nix::unistd::{Pid, mkfifo};
 use serde_json::{Value, json};
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::{MARLOW, TERNBERG};
-use staging::server::{Change, Command as Happens};
+use staging::server::{self, Change, Command as Happens};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -272,6 +272,90 @@ async fn ctrl_c_ends_a_command_whose_output_nobody_reads() {
     let status = tokio::time::timeout(DEADLINE, child.wait()).await.expect("it goes on").unwrap();
     assert_eq!(status.code(), Some(130));
     drop(reader);
+    environment.stop().await.unwrap();
+}
+
+/// Who signed in, and deletes a source that can be taken back for longer than a test takes.
+async fn with_an_act_that_waits() -> Environment {
+    let options = EnvironmentOptions::with_sources(2, 1).unwrap();
+    let options = EnvironmentOptions { delete_grace: Duration::from_secs(600), ..options };
+    let environment = Environment::with_daemon(options).await.unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    let listed = environment.json(&["sources"], "").await.unwrap();
+    let source = listed["sources"][0]["uuid"].as_str().unwrap();
+    environment.json(&["delete", "source", source, "--yes"], "").await.unwrap();
+    environment
+}
+
+async fn session_state(environment: &Environment) -> String {
+    let status = environment.json(&["status"], "").await.unwrap();
+    status["session"]["state"].as_str().unwrap().to_owned()
+}
+
+const UNSENT: &str = "Not sent yet: 1 deletion of a source. `splitdrop undo` can still take one of them back.";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_logout_names_what_is_not_sent_and_only_a_yes_signs_out() {
+    let environment = with_an_act_that_waits().await;
+    for answer in ["n\n", "\n", "maybe\n"] {
+        let mut typist = Typist::sit_down(&environment, &["logout"]);
+        typist.sees("Log out now? They go on when you sign in again. [y/N] ").await;
+        typist.types(answer);
+        let (exit, seen) = typist.leaves().await;
+        assert_eq!(exit, Some(1), "{seen}");
+        assert!(seen.contains(UNSENT) && !seen.contains("Signed out"), "{seen}");
+        assert_eq!(session_state(&environment).await, "signed_in", "{answer:?}");
+    }
+    let mut typist = Typist::sit_down(&environment, &["logout"]);
+    typist.sees("[y/N] ").await;
+    typist.types(CTRL_C);
+    assert_eq!(typist.leaves().await.0, Some(130));
+    assert_eq!(session_state(&environment).await, "signed_in");
+    let mut typist = Typist::sit_down(&environment, &["logout"]);
+    typist.sees("[y/N] ").await;
+    typist.types("y\n");
+    let (exit, seen) = typist.leaves().await;
+    assert_eq!(exit, Some(0), "{seen}");
+    assert_eq!(session_state(&environment).await, "signed_out");
+    // The act is still there, and was not sent.
+    let queue = environment.json(&["queue"], "").await.unwrap();
+    assert_eq!(queue["queue"][0]["kind"], "delete_source", "{queue}");
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_nothing_unsent_or_says_yes_before_is_not_asked() {
+    let environment = with_an_act_that_waits().await;
+    let (exit, seen) = Typist::sit_down(&environment, &["logout", "--yes"]).leaves().await;
+    assert_eq!(exit, Some(0), "{seen}");
+    assert!(seen.contains(UNSENT) && !seen.contains("[y/N]"), "{seen}");
+    environment.server().control().apply(server::Command::AdvanceClock { seconds: 90 }).unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["undo"], "").await.unwrap();
+    let (exit, seen) = Typist::sit_down(&environment, &["logout"]).leaves().await;
+    assert_eq!((exit, seen.as_str()), (Some(0), "Signed out.\r\n"));
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quitting_asks_in_the_same_way_and_ends_the_daemon() {
+    let mut environment = with_an_act_that_waits().await;
+    let mut typist = Typist::sit_down(&environment, &["quit"]);
+    typist.sees("End the daemon now? They go on when you sign in again. [y/N] ").await;
+    typist.types("n\n");
+    let (exit, seen) = typist.leaves().await;
+    assert_eq!(exit, Some(1), "{seen}");
+    assert_eq!(session_state(&environment).await, "signed_in");
+    let mut typist = Typist::sit_down(&environment, &["quit"]);
+    typist.sees("[y/N] ").await;
+    typist.types("yes\n");
+    let (exit, seen) = typist.leaves().await;
+    assert_eq!(exit, Some(0), "{seen}");
+    assert!(seen.contains(UNSENT) && seen.contains("The daemon has ended."), "{seen}");
+    assert!(!environment.control_socket().exists());
+    assert_eq!(environment.server().control().count("POST", "/api/v1/logout"), 1, "it ends in order");
+    assert_eq!(environment.stop_daemon(Signal::SIGTERM).await.unwrap(), Some(0));
     environment.stop().await.unwrap();
 }
 

@@ -65,6 +65,23 @@ pub struct Taken {
     pub objects: u64,
     /// How many were so already, or are on their way to be.
     pub already: u64,
+    /// For how long it can be taken back before it is first sent, in milliseconds; 0 where it is sent as soon as can be.
+    pub grace_ms: u32,
+}
+
+/// Rows of one act about one source that were taken back before they were sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undone {
+    /// The act.
+    pub act: ActId,
+    /// What it was to do.
+    pub kind: ActKind,
+    /// About which source.
+    pub source: SourceId,
+    /// Its designation, while it is known.
+    pub designation: Option<Designation>,
+    /// How many items; 1 where the act was about the source itself.
+    pub objects: u64,
 }
 
 /// The kinds of act.
@@ -89,6 +106,8 @@ pub enum ActKind {
 pub enum ActState {
     /// It was not sent, or certainly had no effect.
     Waiting,
+    /// A deletion that is not sent yet, so that it can be taken back.
+    Grace,
     /// The call to the proxy for it is being opened: the VM may be starting, or dom0 may be asking.
     Opening,
     /// It is being sent.
@@ -132,6 +151,20 @@ pub struct QueueEntry {
     pub next_try: Option<Timestamp>,
     /// What went wrong the last time.
     pub reason: Option<String>,
+}
+
+impl QueueEntry {
+    /// Whether it is of whoever is signed in, or was last, and was certainly not sent.
+    #[must_use]
+    pub fn is_own_and_unsent(&self) -> bool {
+        self.own
+            && match self.state {
+                ActState::Waiting | ActState::Grace | ActState::Opening => true,
+                // An attempt that certainly had no effect does not count.
+                ActState::Held => self.attempts == 0,
+                ActState::Running | ActState::Unconfirmed | ActState::Refused | ActState::NotDeleted => false,
+            }
+    }
 }
 
 /// What the user does about acts that wait or were refused.

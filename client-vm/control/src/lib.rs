@@ -14,7 +14,7 @@ pub mod message;
 pub mod reading;
 pub mod removal;
 
-pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken};
+pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken, Undone};
 pub use download::{
     Content, DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason,
     QueueStatus, Wanted,

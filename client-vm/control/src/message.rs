@@ -7,7 +7,7 @@ use protocol::value::{
 use protocol::{Health, SubmissionKind};
 use serde::{Deserialize, Serialize};
 
-use crate::act::{Act, ActChange, ActId, Deal, QueueEntry, Taken};
+use crate::act::{Act, ActChange, ActId, Deal, QueueEntry, Taken, Undone};
 use crate::download::{Content, DownloadChange, DownloadEntry, PauseReason, QueueStatus, Wanted};
 use crate::reading::{ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReplyText};
 use crate::removal::{HeldRemoval, Presence, RemovalVerdict};
@@ -75,6 +75,13 @@ pub enum Request {
         /// With which acts.
         acts: Vec<ActId>,
     },
+    /// Take deletions back that are not sent yet: [`Reply::Undone`]. If one of them cannot be, none is.
+    Undo {
+        /// The acts; the newest deletion that waits for the end of its time of grace where none are named.
+        acts: Vec<ActId>,
+    },
+    /// End the daemon, in order: no item.
+    Quit,
     /// Fetch files, or fetch again what has failed: one [`Reply::Wanted`].
     Download {
         /// Which items; all files that are not there where none are named.
@@ -171,6 +178,8 @@ pub enum Reply {
     },
     /// An act was taken.
     Taken(Taken),
+    /// Some of what was taken back, at most [`MAX_ROWS`].
+    Undone(Vec<Undone>),
     /// Some of what waits, runs or was refused, at most [`MAX_ROWS`].
     Queue(Vec<QueueEntry>),
     /// What was asked for.

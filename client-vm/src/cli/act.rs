@@ -92,7 +92,8 @@ async fn delete_sources(
     consent.obtain(|| text::ask_about_sources(&sources)).await?;
     let acts = in_parts(&ids(&sources), |sources| Act::DeleteSources { sources });
     let taken = send(client, acts).await?;
-    print(args, || json::acted(&taken), || text::acted_on_sources(ActKind::DeleteSource, &sources, &taken)).await
+    let said = || text::acted_on_sources(ActKind::DeleteSource, &sources, &taken) + &text::can_be_undone(&taken);
+    print(args, || json::acted(&taken), said).await
 }
 
 async fn delete_conversation(args: &Args, client: &mut Client, source: &str, consent: Consent) -> Result<(), CliError> {
@@ -105,7 +106,8 @@ async fn delete_conversation(args: &Args, client: &mut Client, source: &str, con
     consent.obtain(|| text::ask_about_conversation(&source, &items)).await?;
     let acts = in_parts(&item_ids(&items), |items| Act::DeleteItems { source: source.id, items });
     let taken = send(client, acts).await?;
-    print(args, || json::acted(&taken), || text::acted_on_items(ActKind::DeleteItem, &source, &taken)).await
+    let said = || text::acted_on_items(ActKind::DeleteItem, &source, &taken) + &text::can_be_undone(&taken);
+    print(args, || json::acted(&taken), said).await
 }
 
 async fn delete_items(args: &Args, client: &mut Client, words: &[String], consent: Consent) -> Result<(), CliError> {
@@ -121,6 +123,7 @@ async fn delete_items(args: &Args, client: &mut Client, words: &[String], consen
         said.push_str(&text::acted_on_items(ActKind::DeleteItem, source, &more));
         taken.extend(more);
     }
+    said.push_str(&text::can_be_undone(&taken));
     print(args, || json::acted(&taken), || said).await
 }
 

@@ -63,7 +63,7 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Run the daemon in the foreground, until SIGTERM, Ctrl-C or its terminal's end
+    /// Run the daemon in the foreground, until `quit`, SIGTERM, Ctrl-C or its terminal's end
     ///
     /// The daemon owns the data, the session and the calls to the proxy VM; the other commands talk to it. One daemon
     /// runs for each data directory.
@@ -88,8 +88,16 @@ pub(super) enum Command {
         credentials_stdin: bool,
     },
     /// Sign out; returns at once
+    ///
+    /// Names your acts that are not sent yet, and asks on the terminal unless --yes is given: they go on when you sign in
+    /// again.
     #[command(after_help = "Example:\n  splitdrop logout")]
-    Logout,
+    Logout(Leave),
+    /// End the daemon, and wait until it has ended; somebody who is signed in is signed out
+    ///
+    /// Asks as `logout` does.
+    #[command(after_help = "Example:\n  splitdrop quit")]
+    Quit(Leave),
     /// Sync with the server now, and wait for the end
     ///
     /// A refresh during a sync waits for one more sync.
@@ -173,6 +181,16 @@ pub(super) enum Command {
             splitdrop delete source 'candid marmot'"
     )]
     Delete(Delete),
+    /// Take back a deletion that is not sent yet
+    ///
+    /// A deletion waits for 10 s before it is sent, or for as long as `delete_grace_ms` in the configuration says. Without
+    /// acts: the newest that still waits.
+    #[command(after_help = "Examples:\n  splitdrop undo\n  splitdrop undo 12")]
+    Undo {
+        /// The acts' numbers, as `splitdrop queue` lists them
+        #[arg(value_name = "ACT", value_parser = act)]
+        acts: Vec<ActId>,
+    },
     /// List what waits, what is under way, and what was refused or has failed
     #[command(after_help = "Examples:\n  splitdrop queue\n  splitdrop queue --json")]
     Queue,
@@ -328,6 +346,14 @@ pub(super) struct Yes {
     pub(super) yes: bool,
 }
 
+/// Whether somebody who leaves is asked.
+#[derive(Debug, clap::Args)]
+pub(super) struct Leave {
+    /// Do not ask, whatever is not sent yet
+    #[arg(long)]
+    pub(super) yes: bool,
+}
+
 /// Which acts are dealt with.
 #[derive(Debug, clap::Args)]
 pub(super) struct Acts {
@@ -380,7 +406,7 @@ mod tests {
 
     #[test]
     fn every_example_in_the_help_parses() {
-        assert_eq!(parse_examples(&Args::command()), 59);
+        assert_eq!(parse_examples(&Args::command()), 62);
     }
 
     #[test]

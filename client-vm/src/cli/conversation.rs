@@ -84,6 +84,7 @@ fn gather(replies: Vec<Reply>) -> Result<Conversation, CliError> {
             | Reply::Sources(_)
             | Reply::Found { .. }
             | Reply::Taken(_)
+            | Reply::Undone(_)
             | Reply::Queue(_)
             | Reply::Wanted(_)
             | Reply::Downloads(_)

@@ -81,6 +81,10 @@ pub(super) enum CliError {
     Count { actual: usize, given: Option<usize> },
     #[error("the answer was no: nothing was deleted")]
     AnsweredNo,
+    #[error("the answer was no: nothing was ended")]
+    Stayed,
+    #[error("the daemon was told to end, and has not ended yet: its log says what it does")]
+    NotEnded,
     #[error("the item {item} is not in the conversation of {designation}: it is in that of {owner}")]
     OtherConversation { item: String, designation: String, owner: SourceId },
     #[error(
@@ -228,6 +232,8 @@ impl CliError {
             | Self::Client(_)
             | Self::NotStarted(_)
             | Self::AnsweredNo
+            | Self::Stayed
+            | Self::NotEnded
             | Self::EditorNotStarted(_)
             | Self::EditorFailed { .. }
             | Self::NotSaved

@@ -14,7 +14,7 @@ use protocol::value::Timestamp;
 use protocol::{ApiLevel, ServerContact};
 use serde_json::{Value, json};
 
-pub(super) use act::{acted, dealt};
+pub(super) use act::{acted, dealt, undone};
 pub(super) use conversation::{conversation, draft, trusted};
 pub(super) use download::{fetched, paused, stopped, wanted};
 pub(super) use removal::{removals, settled};

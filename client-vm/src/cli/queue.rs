@@ -7,6 +7,7 @@ use super::args::{Acts, Args};
 use super::download::gathered;
 use super::exit::CliError;
 use super::{ask, json, print, text};
+use crate::clock::Clock;
 
 /// How often `--all` looks at the queue anew when it has gone on in between.
 const LOOKS: usize = 5;
@@ -14,8 +15,8 @@ const LOOKS: usize = 5;
 pub(super) async fn list(args: &Args, client: &mut Client) -> Result<(), CliError> {
     let acts = load(client).await?;
     let downloads = gathered(ask(client, Request::Downloads).await?);
-    let queue = status(client).await?;
-    print(args, || json::queue(&queue, &acts, &downloads), || text::queue(&queue, &acts, &downloads)).await
+    let (queue, now) = (status(client).await?, Clock::System.now());
+    print(args, || json::queue(&queue, &acts, &downloads), || text::queue(&queue, &acts, &downloads, now)).await
 }
 
 pub(super) async fn pause(args: &Args, client: &mut Client) -> Result<(), CliError> {
@@ -37,6 +38,17 @@ async fn status(client: &mut Client) -> Result<QueueStatus, CliError> {
         queue = status.queue;
     }
     Ok(queue)
+}
+
+/// Takes deletions back that were not sent: those that were named, or the newest.
+pub(super) async fn undo(args: &Args, client: &mut Client, acts: &[ActId]) -> Result<(), CliError> {
+    let acts = distinct(acts.iter().copied());
+    let mut undone = Vec::new();
+    for reply in ask(client, Request::Undo { acts }).await? {
+        let Reply::Undone(some) = reply else { continue };
+        undone.extend(some);
+    }
+    print(args, || json::undone(&undone), || text::undone(&undone)).await
 }
 
 /// Deals with the acts that were named, or with all that are in a state for it.
@@ -68,7 +80,7 @@ async fn deal_with_all(args: &Args, client: &mut Client, deal: Deal) -> Result<(
     }
 }
 
-async fn load(client: &mut Client) -> Result<Vec<QueueEntry>, CliError> {
+pub(super) async fn load(client: &mut Client) -> Result<Vec<QueueEntry>, CliError> {
     let mut queue = Vec::new();
     for reply in ask(client, Request::Queue).await? {
         let Reply::Queue(some) = reply else { continue };
@@ -93,12 +105,13 @@ fn fitting(deal: Deal, queue: &[QueueEntry]) -> Vec<ActId> {
 
 fn fits(deal: Deal, entry: &QueueEntry) -> bool {
     match (deal, &entry.state) {
-        (Deal::Retry, ActState::Opening | ActState::Running) => false,
+        // What can still be undone is not hurried with all the rest.
+        (Deal::Retry, ActState::Opening | ActState::Running | ActState::Grace) => false,
         (
             Deal::Retry,
             ActState::Waiting | ActState::Unconfirmed | ActState::Held | ActState::Refused | ActState::NotDeleted,
         ) => true,
-        (Deal::Cancel, ActState::Waiting | ActState::Opening) => true,
+        (Deal::Cancel, ActState::Waiting | ActState::Opening | ActState::Grace) => true,
         // An attempt that certainly had no effect does not count.
         (Deal::Cancel, ActState::Held) => entry.attempts == 0,
         (Deal::Cancel, ActState::Running | ActState::Unconfirmed | ActState::Refused | ActState::NotDeleted) => false,
@@ -130,11 +143,13 @@ mod tests {
         // Another journalist's, and one that was held after it was sent.
         queue.push(QueueEntry { own: false, ..entry(7) });
         queue.push(QueueEntry { state: ActState::Held, attempts: 1, ..entry(8) });
+        // A deletion that can be taken back.
+        queue.push(QueueEntry { state: ActState::Grace, ..entry(9) });
         // One act may be in several states.
         queue.push(QueueEntry { state: ActState::Refused, ..entry(1) });
         let all = |deal| fitting(deal, &queue).into_iter().map(|act| act.0).collect::<Vec<_>>();
         assert_eq!(all(Deal::Retry), [1, 3, 4, 5, 6, 8]);
-        assert_eq!(all(Deal::Cancel), [1, 4]);
+        assert_eq!(all(Deal::Cancel), [1, 4, 9]);
         assert_eq!(all(Deal::Dismiss), [1, 5]);
         assert_eq!(all(Deal::Restore), [6]);
     }

@@ -311,10 +311,10 @@ impl Desk<'_> {
         let mut client = self.connect_again().await.ok_or(Loss::Unknown)?;
         let found = conversation::load(&mut client, self.source.id.as_str()).await.map_err(|_| Loss::Unknown)?;
         if let Some(outgoing) = found.outgoing.iter().find(|outgoing| outgoing.reply == reply) {
-            return Ok(Taken { act: Some(outgoing.act), objects: 1, already: 0 });
+            return Ok(Taken { act: Some(outgoing.act), objects: 1, already: 0, grace_ms: 0 });
         }
         if found.items.iter().any(|item| item.is_reply(reply)) {
-            return Ok(Taken { act: None, objects: 0, already: 1 });
+            return Ok(Taken { act: None, objects: 0, already: 1, grace_ms: 0 });
         }
         send(&mut client, act)
             .await

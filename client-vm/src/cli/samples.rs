@@ -3,7 +3,7 @@
 use control::{
     ActId, ActKind, ActState, Content, ConversationItem, Deletion, DownloadEntry, DownloadLane, DownloadState,
     HeldRemoval, Inner, ItemKind, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, Presence, ProxyStatus,
-    QueueEntry, QueueStatus, ReplyText, Seen, Session, SourceCounts, SourceRow, Status, Taken, Totals,
+    QueueEntry, QueueStatus, ReplyText, Seen, Session, SourceCounts, SourceRow, Status, Taken, Totals, Undone,
 };
 use protocol::SubmissionKind;
 use protocol::value::{
@@ -112,8 +112,14 @@ pub(super) fn outgoing(act: u64, state: Option<ActState>) -> OutgoingReply {
     }
 }
 
+/// What was taken back of a source.
+pub(super) fn undone(kind: ActKind, objects: u64) -> Undone {
+    let designation = Some(Designation::try_new("candid marmot").unwrap());
+    Undone { act: ActId(12), kind, source: source_id(1), designation, objects }
+}
+
 pub(super) fn taken(objects: u64, already: u64) -> Taken {
-    Taken { act: (objects > 0).then_some(ActId(12)), objects, already }
+    Taken { act: (objects > 0).then_some(ActId(12)), objects, already, grace_ms: 0 }
 }
 
 /// One's own act of starring, which waits.

@@ -6,6 +6,7 @@ mod amount;
 mod conversation;
 mod download;
 mod key;
+mod leave;
 mod queue;
 mod reading;
 mod removal;
@@ -27,6 +28,7 @@ pub(super) use act::{
 pub(super) use conversation::conversation;
 pub(super) use download::{Progress, all_are_there, decrypting, paused, postponed_download, progress, stopped, wanted};
 pub(super) use key::trusted;
+pub(super) use leave::{can_be_undone, undone, unsent};
 pub(super) use queue::{dealt, paused_by_user, queue, resumed};
 pub(super) use removal::{ask_about_removals, removals, settled};
 pub(super) use reply::{draft, replied};

@@ -39,7 +39,7 @@ pub(super) async fn serve(stream: UnixStream, engine: EngineHandle, store: Store
     let (sender, queue) = frame_queue();
     let mut writing = JoinSet::new();
     writing.spawn(write_frames(writer, queue));
-    let front_end = FrontEnd { engine, store, sender };
+    let front_end = FrontEnd { engine, store, sender, end: stop.clone() };
     if let Err(error) = front_end.talk(FrameReader::new(reader), stop).await {
         tracing::debug!(error = failure::chain(&error), "a front end's connection failed");
     }
@@ -69,6 +69,8 @@ struct FrontEnd {
     engine: EngineHandle,
     store: Store,
     sender: FrameSender,
+    /// Ends the daemon.
+    end: CancellationToken,
 }
 
 impl FrontEnd {
@@ -106,8 +108,14 @@ impl FrontEnd {
     async fn answer(self, id: u32, request: Request) {
         // Before the status is asked for, so that nothing falls in between.
         let watch = matches!(request, Request::Watch).then(|| self.engine.subscribe().ok()).flatten();
+        let quits = matches!(request, Request::Quit);
         let result = self.perform(id, request).await;
-        if self.send(&FromDaemon::Done { id, result }).await.is_err() {
+        let sent = self.send(&FromDaemon::Done { id, result }).await;
+        if quits {
+            tracing::info!("a front end ends the daemon");
+            self.end.cancel();
+        }
+        if sent.is_err() {
             return;
         }
         let Some(mut events) = watch else { return };
@@ -159,6 +167,14 @@ impl FrontEnd {
                 Ok(())
             }
             Request::Deal { deal, acts } => self.engine.deal(deal, acts).await,
+            Request::Undo { acts } => {
+                for some in self.engine.undo(acts).await?.chunks(MAX_ROWS) {
+                    self.item(id, Reply::Undone(some.to_vec())).await?;
+                }
+                Ok(())
+            }
+            // It ends once it was answered.
+            Request::Quit => Ok(()),
             Request::Download { items } => {
                 let wanted = self.engine.download(items).await?;
                 self.item(id, Reply::Wanted(wanted)).await

@@ -2,7 +2,7 @@
 
 use control::{
     Act, ActId, Deal, DownloadEntry, Event, Failure, FailureKind, OutgoingReply, QueueEntry, RemovalVerdict, ReplyText,
-    Session, Status, SyncReport, Taken, Wanted,
+    Session, Status, SyncReport, Taken, Undone, Wanted,
 };
 use protocol::value::{Fingerprint, ItemId, OneTimeCode, Passphrase, SourceId, Username};
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -33,6 +33,7 @@ pub(super) enum Command {
     Refresh(Answer<SyncReport>),
     Act { act: Act, answer: Answer<Taken> },
     Deal { deal: Deal, acts: Vec<ActId>, answer: Answer<()> },
+    Undo { acts: Vec<ActId>, answer: Answer<Vec<Undone>> },
     Queue(Answer<Vec<QueueEntry>>),
     SettleRemovals { verdict: RemovalVerdict, sources: Vec<SourceId>, answer: Answer<()> },
     Outgoing { source: SourceId, answer: Answer<Vec<OutgoingReply>> },
@@ -141,6 +142,14 @@ impl EngineHandle {
     /// [`Failure`]; then nothing was done.
     pub async fn deal(&self, deal: Deal, acts: Vec<ActId>) -> Result<(), Failure> {
         self.ask(|answer| Command::Deal { deal, acts, answer }).await
+    }
+
+    /// Takes deletions back that were not sent; the newest that waits where none are named.
+    ///
+    /// # Errors
+    /// [`Failure`]; then nothing was done.
+    pub async fn undo(&self, acts: Vec<ActId>) -> Result<Vec<Undone>, Failure> {
+        self.ask(|answer| Command::Undo { acts, answer }).await
     }
 
     /// What waits, runs or was refused, oldest first.

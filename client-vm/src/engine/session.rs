@@ -155,9 +155,11 @@ impl Engine {
         let SignedIn { token, api_level, journalist, expires, .. } = signed_in;
         let name = username.clone();
         let snapshot = self.acting.last_snapshot();
+        let (now, grace) = (self.clock.now(), self.acting.delete_grace());
         let noted = self.store.write(move |transaction| {
             // Whatever was being sent when the last session ended is decided by the snapshots of this one.
             outbox::land(transaction, snapshot, &HashSet::new())?;
+            outbox::give_grace_anew(transaction, journalist, now, grace)?;
             mirror::store_journalist(transaction, journalist, &name)
         });
         let noted = noted.await;

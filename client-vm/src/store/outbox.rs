@@ -7,7 +7,7 @@
 //! attempt that certainly had no effect, unless an earlier one may have had.
 //!
 //! **Invariant:** rows of one source are attempted in their order, one attempt at a time. A source's deletion comes before
-//! its other rows, which end with it.
+//! its other rows, which end with it. A deletion that waits in its time of [`grace`] holds them back as well.
 //!
 //! **Invariant:** no snapshot undoes a row. It ends one whose effect it shows, or whose object is gone.
 //!
@@ -18,6 +18,7 @@
 mod attempt;
 mod deal;
 mod enqueue;
+mod grace;
 mod queue;
 mod replies;
 mod settle;
@@ -31,6 +32,7 @@ use rusqlite::{Row as SqlRow, Transaction};
 pub use attempt::{Batch, Ready, begin_attempt, ready};
 pub use deal::{DealError, deal};
 pub use enqueue::{EnqueueError, Enqueued, enqueue};
+pub use grace::{UndoError, give_grace, give_grace_anew, mend_grace, undo};
 pub use queue::{Lane, counts, queue};
 pub use replies::{forget_gone, land, outgoing, text};
 pub use settle::{MAX_RETRY_AFTER, Outcome, Settled, Unsent, Waits, hold, is_open, put_off, refuse_unsent, settle};

@@ -14,3 +14,4 @@ mod shown;
 mod snapshots;
 mod stars;
 mod support;
+mod undo;

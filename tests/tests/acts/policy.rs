@@ -13,7 +13,7 @@ const ASKS: &str = "splitdrop.Proxy +delete sd-app sd-proxy ask default_target=s
 const DELETIONS: &str = "/api/v1/sources/*";
 
 /// A newsroom where dom0 asks about calls that delete, and the client knows that.
-fn asking(sources: u32) -> EnvironmentOptions {
+pub(crate) fn asking(sources: u32) -> EnvironmentOptions {
     let mut options = options(sources, 2, "delete_asks = true\n");
     options.policy.push(("30-newsroom.policy".to_owned(), ASKS.to_owned()));
     options.qrexec.dom0_user = Dom0User::Present;
@@ -21,12 +21,12 @@ fn asking(sources: u32) -> EnvironmentOptions {
 }
 
 /// How often dom0 has asked.
-fn questions(environment: &Environment) -> usize {
+pub(crate) fn questions(environment: &Environment) -> usize {
     environment.broker().events().iter().filter(|event| matches!(event.kind, EventKind::Asked(_))).count()
 }
 
 /// How many calls that delete there were.
-fn delete_calls(environment: &Environment) -> usize {
+pub(crate) fn delete_calls(environment: &Environment) -> usize {
     let deletes = |kind: &EventKind| matches!(kind, EventKind::Requested { argument, .. } if argument == "delete");
     environment.broker().events().iter().filter(|event| deletes(&event.kind)).count()
 }
@@ -37,14 +37,14 @@ async fn question(environment: &Environment) -> Question {
     question
 }
 
-async fn answer(environment: &Environment, reply: Reply) -> CallId {
+pub(crate) async fn answer(environment: &Environment, reply: Reply) -> CallId {
     let question = question(environment).await;
     environment.broker().questions().answer(question.call, reply).unwrap();
     question.call
 }
 
 /// Stars or unstars a source and waits until that is done: whatever else could happen by itself has had its time.
-async fn mark(environment: &Environment, id: &str) {
+pub(crate) async fn mark(environment: &Environment, id: &str) {
     let mut watch = environment.watch().await.unwrap();
     let starred = source(environment, id).await.unwrap()["starred"].as_bool().unwrap();
     let act = act(environment, &[if starred { "unstar" } else { "star" }, id]).await;
@@ -62,7 +62,7 @@ fn kill_service(environment: &Environment, call: CallId) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL).unwrap();
 }
 
-fn deletions(environment: &Environment, id: &str) -> u64 {
+pub(crate) fn deletions(environment: &Environment, id: &str) -> u64 {
     changes(environment).of(&Change::SourceDeleted { source: record(environment, id) })
 }
 

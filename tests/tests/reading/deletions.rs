@@ -1,9 +1,11 @@
 //! Deletions stop what is being opened, and leave nothing of what was read.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use staging::environment::{Environment, KeyAccess, Watch};
+use staging::environment::{Environment, EnvironmentOptions, KeyAccess, Watch};
+use staging::generator::MARLOW;
 use staging::server::{Command, Reader, RecordId, Seal, SubmissionKind};
 
 use crate::stand_in::StandIn;
@@ -50,6 +52,33 @@ async fn d5_a_pending_deletion_stops_decryptions_and_its_cancellation_starts_the
         assert_eq!(downloads(&environment, item), 1);
     }
     assert!(environment.json(&["show", other.as_str()], "").await.is_ok());
+    environment.stop().await.unwrap();
+}
+
+/// Case D5: the same for a deletion that waits before it is sent, and is taken back.
+#[tokio::test(flavor = "multi_thread")]
+async fn d5_undo_starts_again_what_a_deletion_has_stopped() {
+    let mut gpg = StandIn::fake();
+    gpg.close_gate();
+    let delete_grace = Duration::from_secs(600);
+    let options = EnvironmentOptions { delete_grace, ..options(SOON, gpg.key()) };
+    let environment = Environment::with_daemon(options).await.unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    let (source, items) = being_opened(&environment, &mut gpg).await;
+    let mut watch = environment.watch().await.unwrap();
+    act(&environment, &["delete", "source", source.as_str(), "--yes"]).await;
+    until_all(&mut watch, &items, "stopped").await;
+    assert_eq!(counts(&environment), [2, 0, 0]);
+    assert_eq!(status(&environment).await["lanes"]["decrypt"]["waiting"], 0);
+    // What comes meanwhile is not fetched.
+    let later = says(&environment, &source, SAID);
+    refresh(&environment).await;
+    assert_eq!((gpg.begun().await, downloads(&environment, &later)), (0, 0));
+    environment.json(&["undo"], "").await.unwrap();
+    gpg.until_begun(2).await;
+    gpg.open_gate();
+    until_all(&mut watch, &[items[0].clone(), items[1].clone(), later.clone()], "decrypted").await;
+    assert_eq!(said(&environment, &source, &later).await.as_deref(), Some(SAID));
     environment.stop().await.unwrap();
 }
 

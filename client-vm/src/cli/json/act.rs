@@ -1,6 +1,6 @@
 //! Acts and the queue as JSON.
 
-use control::{ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueCounts, QueueEntry, Taken};
+use control::{ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueCounts, QueueEntry, Taken, Undone};
 use serde_json::{Value, json};
 
 use super::{object, time};
@@ -9,7 +9,14 @@ use super::{object, time};
 pub(in crate::cli) fn acted(taken: &[Taken]) -> String {
     let acts: Vec<_> = taken
         .iter()
-        .map(|one| json!({ "act": one.act.map(|act| act.0), "objects": one.objects, "already": one.already }))
+        .map(|one| {
+            json!({
+                "act": one.act.map(|act| act.0),
+                "objects": one.objects,
+                "already": one.already,
+                "grace_ms": one.grace_ms,
+            })
+        })
         .collect();
     object(json!({ "acts": acts }))
 }
@@ -18,6 +25,23 @@ pub(in crate::cli) fn acted(taken: &[Taken]) -> String {
 pub(in crate::cli) fn dealt(deal: Deal, acts: &[ActId]) -> String {
     let acts: Vec<_> = acts.iter().map(|act| json!({ "act": act.0 })).collect();
     object(json!({ "deal": deal_name(deal), "acts": acts }))
+}
+
+/// What was taken back, act by act and source by source.
+pub(in crate::cli) fn undone(undone: &[Undone]) -> String {
+    let undone: Vec<_> = undone
+        .iter()
+        .map(|one| {
+            json!({
+                "act": one.act.0,
+                "kind": kind(one.kind),
+                "source": one.source.as_str(),
+                "designation": one.designation.as_ref().map(|designation| designation.as_str()),
+                "objects": one.objects,
+            })
+        })
+        .collect();
+    object(json!({ "undone": undone }))
 }
 
 pub(super) fn counts(counts: QueueCounts) -> Value {
@@ -78,6 +102,7 @@ pub(super) fn entry(entry: &QueueEntry) -> Value {
 pub(super) fn state(state: &ActState) -> &'static str {
     match state {
         ActState::Waiting => "waiting",
+        ActState::Grace => "grace",
         ActState::Opening => "opening",
         ActState::Running => "running",
         ActState::Unconfirmed => "unconfirmed",
@@ -121,9 +146,14 @@ mod tests {
         assert_eq!(acted(&[]), r#"{"acts":[],"format":1}"#);
         assert_eq!(
             acted(&[taken(3, 1), taken(0, 2)]),
-            r#"{"acts":[{"act":12,"already":1,"objects":3},{"act":null,"already":2,"objects":0}],"format":1}"#
+            r#"{"acts":[{"act":12,"already":1,"grace_ms":0,"objects":3},{"act":null,"already":2,"grace_ms":0,"objects":0}],"format":1}"#
         );
         assert_eq!(dealt(Deal::Restore, &[ActId(4)]), r#"{"acts":[{"act":4}],"deal":"restore","format":1}"#);
+        assert_eq!(undone(&[]), r#"{"format":1,"undone":[]}"#);
+        assert_eq!(
+            undone(&[samples::undone(ActKind::DeleteItem, 2)]),
+            r#"{"format":1,"undone":[{"act":12,"designation":"candid marmot","kind":"delete_item","objects":2,"source":"3f2a6f8e-0000-4000-8000-000000000001"}]}"#
+        );
     }
 
     #[test]

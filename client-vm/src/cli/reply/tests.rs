@@ -244,7 +244,10 @@ async fn r1_after_a_lost_connection_it_is_found_out_and_the_id_stays_the_same() 
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
         match then {
             Then::Waits => {
-                assert_eq!(ended.unwrap(), Done::Taken(Taken { act: Some(ActId(9)), objects: 1, already: 0 }));
+                assert_eq!(
+                    ended.unwrap(),
+                    Done::Taken(Taken { act: Some(ActId(9)), objects: 1, already: 0, grace_ms: 0 })
+                );
                 assert_eq!(ids.len(), 1);
             }
             Then::NotThere => assert_eq!((ended.unwrap(), ids.len()), (Done::Taken(taken(1, 0)), 2)),

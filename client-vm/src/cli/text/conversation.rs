@@ -180,7 +180,7 @@ fn state(reply: &OutgoingReply) -> String {
     if reply.own {
         return match &reply.state {
             None => "sent, not listed yet",
-            Some(ActState::Waiting) => "not sent yet",
+            Some(ActState::Waiting | ActState::Grace) => "not sent yet",
             Some(ActState::Opening) => "being sent: waiting for the proxy VM or dom0",
             Some(ActState::Running) => "being sent",
             Some(ActState::Unconfirmed | ActState::NotDeleted) => "unconfirmed: it may have reached the server",
@@ -195,7 +195,7 @@ fn state(reply: &OutgoingReply) -> String {
     };
     match &reply.state {
         None => format!("sent, not listed yet, by {name}"),
-        Some(ActState::Waiting | ActState::Held) => format!("not sent, by {name}"),
+        Some(ActState::Waiting | ActState::Grace | ActState::Held) => format!("not sent, by {name}"),
         Some(ActState::Opening | ActState::Running) => format!("being sent, by {name}"),
         Some(ActState::Unconfirmed | ActState::NotDeleted) => format!("unconfirmed, by {name}"),
         Some(ActState::Refused) => format!("not sent, by {name}: refused"),

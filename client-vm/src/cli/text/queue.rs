@@ -12,14 +12,19 @@ use super::{NAME_COLUMNS, counted, reading, short_id, short_time, table};
 
 /// Why nothing goes on, if that is so; the acts and then the downloads that wait, are under way, or were refused or have
 /// failed; how much is to be decrypted.
-pub(in crate::cli) fn queue(queue: &QueueStatus, acts: &[QueueEntry], entries: &[DownloadEntry]) -> String {
+pub(in crate::cli) fn queue(
+    queue: &QueueStatus,
+    acts: &[QueueEntry],
+    entries: &[DownloadEntry],
+    now: Timestamp,
+) -> String {
     let mut parts: Vec<_> = paused(&queue.paused).map(|why| format!("{why}.\n")).into_iter().collect();
     let to_decrypt = reading::counts(queue.decrypt);
     if acts.is_empty() && entries.is_empty() && to_decrypt.is_none() {
         parts.push("Nothing waits.\n".to_owned());
     }
     if !acts.is_empty() {
-        parts.push(table_of_acts(acts));
+        parts.push(table_of_acts(acts, now));
     }
     if !entries.is_empty() {
         parts.push(downloads(entries));
@@ -44,7 +49,7 @@ pub(in crate::cli) fn resumed(reasons: &[PauseReason]) -> String {
 }
 
 /// What waits, is being sent or was refused, and what can be done where only a person can go on.
-fn table_of_acts(queue: &[QueueEntry]) -> String {
+fn table_of_acts(queue: &[QueueEntry], now: Timestamp) -> String {
     let mut rows =
         vec![["ACT", "WHAT", "SOURCE", "ITEMS", "STATE", "ATTEMPTS", "NEXT TRY", "REASON"].map(str::to_owned)];
     for entry in queue {
@@ -59,7 +64,7 @@ fn table_of_acts(queue: &[QueueEntry]) -> String {
                 ActKind::Seen | ActKind::DeleteItem => entry.objects.to_string(),
                 ActKind::Star | ActKind::Unstar | ActKind::DeleteSource | ActKind::Reply => String::new(),
             },
-            state(entry),
+            state(entry, now),
             entry.attempts.to_string(),
             entry.next_try.map(short_time).unwrap_or_default(),
             entry.reason.as_deref().map(sanitized).unwrap_or_default(),
@@ -168,10 +173,11 @@ fn what(kind: ActKind) -> &'static str {
 }
 
 /// How far an act has come. Acts of others go on when they are signed in here.
-fn state(entry: &QueueEntry) -> String {
+fn state(entry: &QueueEntry, now: Timestamp) -> String {
     if entry.own {
         return match entry.state {
             ActState::Waiting => "waiting".to_owned(),
+            ActState::Grace => in_grace(entry, now),
             ActState::Opening => "waiting for the proxy VM or dom0".to_owned(),
             ActState::Running => "being sent".to_owned(),
             ActState::Unconfirmed => "unconfirmed".to_owned(),
@@ -185,13 +191,20 @@ fn state(entry: &QueueEntry) -> String {
         None => entry.journalist.to_string(),
     };
     match entry.state {
-        ActState::Waiting => format!("not sent, by {name}"),
+        ActState::Waiting | ActState::Grace => format!("not sent, by {name}"),
         ActState::Opening | ActState::Running => format!("being sent, by {name}"),
         ActState::Unconfirmed => format!("unconfirmed, by {name}"),
         ActState::Held => format!("needs {name}"),
         ActState::Refused => format!("refused, an act of {name}"),
         ActState::NotDeleted => format!("the server has not deleted it, an act of {name}"),
     }
+}
+
+/// For how long a deletion can still be taken back, and how.
+fn in_grace(entry: &QueueEntry, now: Timestamp) -> String {
+    let left = entry.next_try.map(|due| due.get().saturating_sub(now.get()).div_ceil(1_000_000));
+    let when = left.map(|seconds| format!(" in {seconds} s")).unwrap_or_default();
+    format!("being deleted{when}, `splitdrop undo {}` takes it back", entry.act.0)
 }
 
 #[cfg(test)]
@@ -206,7 +219,7 @@ mod tests {
 
     /// The queue of acts alone.
     fn queue(acts: &[QueueEntry]) -> String {
-        super::queue(&QueueStatus::default(), acts, &[])
+        super::queue(&QueueStatus::default(), acts, &[], at(0))
     }
 
     fn paused_for(reason: PauseReason) -> QueueStatus {
@@ -216,7 +229,7 @@ mod tests {
     #[test]
     fn what_is_to_be_decrypted_is_counted() {
         let decrypt = LaneCounts { waiting: 3, running: 2, failed: 1 };
-        let text = super::queue(&QueueStatus { decrypt, ..QueueStatus::default() }, &[], &[]);
+        let text = super::queue(&QueueStatus { decrypt, ..QueueStatus::default() }, &[], &[], at(0));
         assert_eq!(text, "To be decrypted: 3 waiting, 2 of them being decrypted, 1 cannot be decrypted.\n");
     }
 
@@ -241,11 +254,12 @@ mod tests {
             &paused_for(PauseReason::User),
             &[entry(3)],
             &[download(1, DownloadState::Running { received: 0 })],
+            at(0),
         );
         let begins: Vec<_> = text.lines().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
         assert_eq!(begins, ["Nothing", "", "ACT", "3", "", "FETCH", "file"], "{text}");
         assert!(text.starts_with("Nothing is sent or fetched: paused by you: run `splitdrop resume`.\n\n"), "{text}");
-        assert!(super::queue(&paused_for(PauseReason::NoSession), &[], &[]).ends_with("\n\nNothing waits.\n"));
+        assert!(super::queue(&paused_for(PauseReason::NoSession), &[], &[], at(0)).ends_with("\n\nNothing waits.\n"));
         assert_eq!(resumed(&[]), "The queue goes on.\n");
         assert!(resumed(&[PauseReason::NoSession]).contains("splitdrop login"));
     }
@@ -298,6 +312,18 @@ mod tests {
             let text = queue(&[other(state, Some("marlow"))]);
             assert!(text.contains("marlow") && !text.contains("splitdrop"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_deletion_that_waits_says_for_how_long_it_can_be_taken_back() {
+        let entry = QueueEntry { kind: ActKind::DeleteSource, state: ActState::Grace, ..entry(3) };
+        let text = |next_try| queue(&[QueueEntry { next_try, ..entry.clone() }]);
+        let due = Timestamp::try_new(7_000_001).ok();
+        assert!(text(due).contains("being deleted in 8 s, `splitdrop undo 3` takes it back"), "{}", text(due));
+        // The clock was set back, and the daemon has not looked yet.
+        assert!(text(None).contains("being deleted, `splitdrop undo 3`"), "{}", text(None));
+        let others = queue(&[QueueEntry { own: false, ..entry.clone() }]);
+        assert!(others.contains("not sent, by") && !others.contains("undo"), "{others}");
     }
 
     #[test]

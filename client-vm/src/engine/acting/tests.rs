@@ -1,17 +1,19 @@
 //! The lane of acts, where it meets a fault of its own.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use control::{ActState, QueueEntry};
-use protocol::value::Timestamp;
+use protocol::value::{Timestamp, Username};
 use rusqlite::params;
 use tokio::sync::broadcast::Receiver;
 
 use super::*;
+use crate::clock::Clock;
 use crate::engine::EngineParts;
 use crate::engine::session::OpenSession;
-use crate::store::Store;
 use crate::store::outbox::EnqueueError;
+use crate::store::{Store, mirror};
 
 const SOURCES: [&str; 2] = ["10000000-0000-4000-8000-000000000001", "10000000-0000-4000-8000-000000000002"];
 
@@ -124,4 +126,73 @@ async fn q5_a_panic_while_a_call_is_opened_is_tried_again_later() {
     let wake = engine.acting.wake.expect("nothing else would wake the lane");
     assert!(wake <= Instant::now() + Duration::from_secs(10));
     assert!(queue(&engine).await.iter().all(|entry| entry.state == ActState::Waiting && entry.attempts == 0));
+}
+
+/// When deletions wait for so long.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Deletes the first source, by a clock that stands; gives the act and the clock.
+async fn delete_one(engine: &mut Engine) -> (ActId, Arc<AtomicU64>) {
+    let clock = Arc::new(AtomicU64::new(1_750_000_000_000_000));
+    engine.clock = Clock::Manual(Arc::clone(&clock));
+    engine.acting.settings.delete_grace = GRACE;
+    let (journalist, now) = (engine.session.journalist().unwrap(), engine.clock.now());
+    let act = Act::DeleteSources { sources: vec![SOURCES[0].parse().unwrap()] };
+    let take = move |transaction: &rusqlite::Transaction<'_>| {
+        mirror::store_journalist(transaction, journalist, &Username::try_new("nobody").map_err(StoreError::from)?)?;
+        grace::take(transaction, journalist, &act, now, GRACE)
+    };
+    let taken = engine.store.write_or(take).await.unwrap().taken;
+    assert_eq!(taken.grace_ms, 10_000);
+    (taken.act.unwrap(), clock)
+}
+
+fn opening(engine: &Engine) -> Vec<CallKey> {
+    engine.acting.opening.values().map(|(key, _)| *key).collect()
+}
+
+async fn state(engine: &Engine) -> (ActState, Option<u64>) {
+    let (now, lane) = (engine.clock.now(), engine.lane());
+    let queue = engine.store.read(move |transaction| outbox::queue(transaction, now, &lane)).await.unwrap();
+    let [entry] = queue.as_slice() else { unreachable!("{queue:?}") };
+    (entry.state.clone(), entry.next_try.map(Timestamp::get))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_is_opened_for_a_deletion_that_can_be_taken_back_and_the_lane_wakes_in_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut engine, _events) = engine(directory.path()).await;
+    let (act, clock) = delete_one(&mut engine).await;
+    let begun = clock.load(Ordering::SeqCst);
+    engine.send_acts().await;
+    assert_eq!((opening(&engine), engine.acting.wake), (vec![], Some(Instant::now() + GRACE)));
+    assert_eq!(state(&engine).await, (ActState::Grace, Some(begun + micros(GRACE))));
+    clock.fetch_add(micros(GRACE) - 1, Ordering::SeqCst);
+    engine.send_acts().await;
+    assert_eq!(opening(&engine), []);
+    clock.fetch_add(1, Ordering::SeqCst);
+    engine.send_acts().await;
+    assert_eq!(opening(&engine), [CallKey::Deletions(act)]);
+    assert_eq!(state(&engine).await.0, ActState::Opening);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_back_lets_a_deletion_wait_once_more_and_no_longer() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut engine, _events) = engine(directory.path()).await;
+    let (act, clock) = delete_one(&mut engine).await;
+    for _ in 0..2 {
+        clock.fetch_sub(3_600_000_000, Ordering::SeqCst);
+        engine.send_acts().await;
+        assert_eq!((opening(&engine), engine.acting.wake), (vec![], Some(Instant::now() + GRACE)));
+        let due = clock.load(Ordering::SeqCst) + micros(GRACE);
+        assert_eq!(state(&engine).await, (ActState::Grace, Some(due)), "it is stored");
+    }
+    clock.fetch_add(micros(GRACE), Ordering::SeqCst);
+    engine.send_acts().await;
+    assert_eq!(opening(&engine), [CallKey::Deletions(act)]);
 }

@@ -8,6 +8,7 @@ use protocol::call::{MAX_DELETED, MAX_SEEN};
 use protocol::value::{JournalistId, SourceId, Timestamp};
 use rusqlite::{Transaction, params};
 
+use super::grace::IN_GRACE;
 use super::{Before, ROW, Row, Work, read_row};
 use crate::store::StoreError;
 use crate::store::keys::NOT_LOOKED_AT;
@@ -32,6 +33,8 @@ pub struct Ready {
     pub batches: Vec<Batch>,
     /// How long until something more is due, if anything waits for its time.
     pub next: Option<Duration>,
+    /// The clock was set back to before a time of grace began: it waits for all of it until that is mended.
+    pub to_mend: bool,
 }
 
 /// What is to be sent of `journalist`'s rows now. Of the sources in `busy` something is being sent already. What needs the
@@ -51,16 +54,19 @@ pub fn ready(
     let mut statement = transaction.prepare_cached(&format!(
         "SELECT {ROW}, held OR kind = 'reply' AND source_id IN ({NOT_LOOKED_AT})
                     OR source_id IN (SELECT id FROM local_removed_source WHERE NOT kept),
-                CASE WHEN wait_from_us IS NULL OR ?2 < wait_from_us THEN 0
-                     ELSE max(wait_from_us + wait_us - ?2, 0) END
+                CASE WHEN wait_from_us IS NULL THEN 0
+                     WHEN ?2 < wait_from_us THEN CASE WHEN {IN_GRACE} THEN wait_us ELSE 0 END
+                     ELSE max(wait_from_us + wait_us - ?2, 0) END,
+                ?2 < wait_from_us AND {IN_GRACE}
          FROM outbox
          WHERE journalist_id = ?1 AND state IN ('pending', 'attempted')
          ORDER BY kind = 'delete_source' DESC, id"
     ))?;
     let mut rows = statement.query(params![journalist.as_str(), now.as_i64()])?;
-    let mut heads: HashMap<SourceId, Head> = HashMap::new();
+    let (mut heads, mut to_mend): (HashMap<SourceId, Head>, bool) = (HashMap::new(), false);
     while let Some(sql) = rows.next()? {
         let row = read_row(sql)?;
+        to_mend |= sql.get::<_, Option<bool>>(10)?.unwrap_or(false);
         if busy.contains(&row.source) {
             continue;
         }
@@ -76,7 +82,7 @@ pub fn ready(
             }
         }
     }
-    let mut ready = Ready::default();
+    let mut ready = Ready { to_mend, ..Ready::default() };
     for (source, head) in heads {
         match head.wait {
             Some(Duration::ZERO) => {

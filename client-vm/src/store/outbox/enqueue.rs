@@ -64,7 +64,8 @@ pub struct Enqueued {
 }
 
 /// Takes an act of `journalist`: from now on it shows. Acts that wait fold: of starring and unstarring a source the last
-/// counts, and what is there already, or on its way, is not done twice.
+/// counts, and what is there already, or on its way, is not done twice. A deletion is sent at once unless the same transaction
+/// gives it a time of grace.
 ///
 /// # Errors
 /// [`EnqueueError`]; the caller's transaction must then not be committed.
@@ -84,7 +85,11 @@ pub fn enqueue(
         Act::Reply { source, reply, text } => desk.reply(*source, *reply, text)?,
     };
     let objects = desk.sources.iter().map(|(_, rows)| rows).sum();
-    Ok(Enqueued { taken: Taken { act: desk.act, objects, already: desk.already }, kind, sources: desk.sources })
+    Ok(Enqueued {
+        taken: Taken { act: desk.act, objects, already: desk.already, grace_ms: 0 },
+        kind,
+        sources: desk.sources,
+    })
 }
 
 struct Desk<'a> {

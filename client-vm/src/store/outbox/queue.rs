@@ -7,6 +7,7 @@ use control::{ActId, ActKind, ActState, QueueEntry};
 use protocol::value::{Designation, SourceId, Timestamp, Username};
 use rusqlite::{Transaction, params};
 
+use super::grace::IN_GRACE;
 use super::parse_kind;
 use crate::store::StoreError;
 
@@ -21,6 +22,8 @@ pub struct Lane {
     pub opening: HashSet<ActId>,
     /// Whether the call for marks is being opened.
     pub opening_marks: bool,
+    /// Whether anybody is signed in: only then time of grace runs, and only then it can be made use of.
+    pub signed_in: bool,
 }
 
 /// What waits, runs, was refused or was not deleted, oldest act first.
@@ -28,19 +31,20 @@ pub struct Lane {
 /// # Errors
 /// [`StoreError`].
 pub fn queue(transaction: &Transaction<'_>, now: Timestamp, lane: &Lane) -> Result<Vec<QueueEntry>, StoreError> {
-    let mut statement = transaction.prepare_cached(
+    let mut statement = transaction.prepare_cached(&format!(
         "SELECT o.act, o.kind, o.source_id, s.designation, count(*), o.journalist_id, j.username,
                 o.journalist_id = (SELECT journalist_id FROM local_journalist) AS own, o.state, o.held, o.not_deleted,
                 min(o.created_us), max(o.attempts),
                 -- The clock was set back: it is due.
-                min(CASE WHEN o.wait_from_us > ?1 THEN NULL ELSE o.wait_from_us + o.wait_us END), max(o.reason)
+                min(CASE WHEN o.wait_from_us > ?1 THEN NULL ELSE o.wait_from_us + o.wait_us END), max(o.reason),
+                {IN_GRACE} AND (wait_from_us > ?1 OR wait_from_us + wait_us > ?1) AS grace
          FROM outbox AS o
          LEFT JOIN server_source AS s ON s.id = o.source_id
          LEFT JOIN server_journalist AS j ON j.id = o.journalist_id
          WHERE o.state <> 'confirmed' OR o.not_deleted = 1
-         GROUP BY o.act, o.kind, o.source_id, o.journalist_id, o.state, o.held, o.not_deleted
-         ORDER BY o.act, min(o.id)",
-    )?;
+         GROUP BY o.act, o.kind, o.source_id, o.journalist_id, o.state, o.held, o.not_deleted, grace
+         ORDER BY o.act, min(o.id)"
+    ))?;
     let mut rows = statement.query(params![now.as_i64()])?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
@@ -56,6 +60,7 @@ pub fn queue(transaction: &Transaction<'_>, now: Timestamp, lane: &Lane) -> Resu
             _ if own && lane.opening.contains(&act) => ActState::Opening,
             "pending" if own && lane.opening_marks && is_mark(kind) => ActState::Opening,
             _ if held && !lane.open.contains(&act) => ActState::Held,
+            "pending" if own && lane.signed_in && row.get(15)? => ActState::Grace,
             "pending" => ActState::Waiting,
             _ => ActState::Unconfirmed,
         };

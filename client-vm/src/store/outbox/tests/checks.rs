@@ -296,6 +296,7 @@ fn lines(reference: &Reference, viewer: Who, now: u64, lane: &Lane) -> BTreeSet<
     for entry in &reference.entries {
         let (act, source, own) = (entry.act, entry.what.source(), entry.who == viewer);
         let running = own && lane.running.contains(&(ActId(act), source.id()));
+        let in_grace = entry.grace_is_left(now);
         let held = entry.held && !lane.open.contains(&ActId(act));
         // What was sent and what was not are told apart, whatever else is said of them.
         let (state, sent) = match entry.status {
@@ -305,13 +306,14 @@ fn lines(reference: &Reference, viewer: Who, now: u64, lane: &Lane) -> BTreeSet<
             Status::Open { sent } if running => (ActState::Running, sent),
             Status::Open { sent } if held => (ActState::Held, sent),
             Status::Open { sent: true } => (ActState::Unconfirmed, true),
+            Status::Open { sent: false } if own && lane.signed_in && in_grace => (ActState::Grace, false),
             Status::Open { sent: false } => (ActState::Waiting, false),
         };
         let state = name(&state);
         let next_try = entry.next_try(now);
         let line = Line { act, source, state, objects: 1, who: entry.who, own, attempts: entry.attempts, next_try };
         lines
-            .entry((act, source, state, sent, entry.held))
+            .entry((act, source, state, sent, entry.held, in_grace))
             .and_modify(|known| {
                 known.objects += 1;
                 known.attempts = known.attempts.max(entry.attempts);
@@ -325,6 +327,7 @@ fn lines(reference: &Reference, viewer: Who, now: u64, lane: &Lane) -> BTreeSet<
 fn name(state: &ActState) -> &'static str {
     match state {
         ActState::Waiting => "waiting",
+        ActState::Grace => "grace",
         ActState::Opening => "opening",
         ActState::Running => "running",
         ActState::Unconfirmed => "unconfirmed",

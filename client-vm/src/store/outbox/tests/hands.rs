@@ -87,7 +87,7 @@ impl Machine<'_> {
 
     /// How many batches can be sent, and how long until there is more.
     pub(super) fn due(&mut self) -> (usize, Option<Duration>) {
-        let Ready { batches, next } = self.ready_now();
+        let Ready { batches, next, .. } = self.ready_now();
         (batches.len(), next)
     }
 

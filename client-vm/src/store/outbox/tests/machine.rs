@@ -1,5 +1,6 @@
 //! The outbox with a few lines that play the engine, a simulated server, and the reference, step by step together.
 
+mod grace;
 mod replies;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -38,6 +39,8 @@ pub(super) struct Machine<'a> {
     pub(super) now: u64,
     /// Whether dom0 asks about deletions.
     pub(super) delete_asks: bool,
+    /// How long a deletion can be taken back, in microseconds.
+    pub(super) grace: u64,
     /// Every row there ever was.
     pub(super) rows: BTreeMap<i64, (Who, What)>,
     /// The rows that somebody refused for good.
@@ -111,6 +114,7 @@ impl<'a> Machine<'a> {
             sync: None,
             now: 1_750_000_000_000_000,
             delete_asks,
+            grace: 0,
             rows: BTreeMap::new(),
             refused: BTreeSet::new(),
             in_doubt: BTreeMap::new(),
@@ -137,13 +141,15 @@ impl<'a> Machine<'a> {
 
     pub(super) fn login(&mut self, who: Who) {
         self.logout();
-        let snapshot = self.snapshot;
+        let (snapshot, now, grace) = (self.snapshot, self.time(), Duration::from_micros(self.grace));
         self.write(|transaction| {
             outbox::land(transaction, snapshot, &HashSet::new())?;
+            outbox::give_grace_anew(transaction, who.id(), now, grace)?;
             mirror::store_journalist(transaction, who.id(), &who.name())
         })
         .unwrap();
         self.reference.land(snapshot);
+        self.reference.give_grace_anew(who, self.now, self.grace);
         self.landed();
         self.signed_in = Some(who);
         self.last = who;
@@ -169,13 +175,22 @@ impl<'a> Machine<'a> {
     pub(super) fn act(&mut self, wish: &Wish) {
         let Some(who) = self.signed_in else { return };
         let (now, act) = (self.time(), wish.act());
-        let taken = self.write(|transaction| outbox::enqueue(transaction, who.id(), &act, now));
+        let grace = Duration::from_micros(self.grace);
+        let taken = self.write(|transaction| {
+            let taken = outbox::enqueue(transaction, who.id(), &act, now)?;
+            if let Some(act) = taken.taken.act {
+                let waits = outbox::give_grace(transaction, act, now, grace)?;
+                assert_eq!(waits, wish.is_deletion() && !grace.is_zero());
+            }
+            Ok(taken)
+        });
         let must = self.reference.take(who, wish);
         match (taken, must) {
             (Ok(enqueued), Ok(must)) => {
                 assert_eq!(enqueued.taken.act, must.act.map(ActId));
                 assert_eq!(enqueued.taken.objects, u64::try_from(must.rows.len()).unwrap());
                 assert_eq!(enqueued.taken.already, must.already);
+                must.act.into_iter().for_each(|act| self.reference.give_grace(act, self.now, self.grace));
                 for row in must.rows {
                     let entry = self.reference.entry(row).unwrap();
                     self.rows.insert(row, (who, entry.what));
@@ -205,6 +220,7 @@ impl<'a> Machine<'a> {
         let (must, next) = self.reference.ready(who, self.now, &busy, &self.open);
         assert_eq!(rows, must, "what is sent next");
         assert_eq!(ready.next, next.map(Duration::from_micros), "when more is due");
+        self.mend_grace(ready.to_mend);
         for batch in &ready.batches {
             for row in &batch.rows {
                 let (of, what) = self.rows[&row.id];
@@ -424,6 +440,7 @@ impl<'a> Machine<'a> {
         Lane {
             running: self.running.iter().map(|attempt| (ActId(attempt.act), attempt.source.id())).collect(),
             open: self.open.iter().copied().map(ActId).collect(),
+            signed_in: self.signed_in.is_some(),
             ..Lane::default()
         }
     }

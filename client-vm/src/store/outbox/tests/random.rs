@@ -96,6 +96,10 @@ enum Op {
     NewItem(u16),
     NewSource,
     Deal(Deal, usize),
+    /// A deletion is taken back: the newest, or that of an act.
+    Undo(Option<usize>),
+    /// Something is deleted and taken back, perhaps later than it could be.
+    DeletedAndUndone(Pick, i64),
     /// Of what the server has not deleted.
     DealNotDeleted(Deal),
     /// The server refuses something, and the user deals with what was refused last.
@@ -149,6 +153,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0..4_u16).prop_map(Op::NewItem),
         1 => Just(Op::NewSource),
         6 => (deal(), small()).prop_map(|(deal, pick)| Op::Deal(deal, pick)),
+        3 => prop::option::of(small()).prop_map(Op::Undo),
+        2 => (pick(), prop::sample::select(vec![0, 5, 30, 3_600, -600]))
+            .prop_map(|(pick, seconds)| Op::DeletedAndUndone(Pick { kind: 3 + pick.kind % 2, ..pick }, seconds)),
         3 => prop::sample::select(vec![Deal::Retry, Deal::Restore]).prop_map(Op::DealNotDeleted),
         3 => (small(), prop::sample::select(vec![Deal::Retry, Deal::Dismiss]))
             .prop_map(|(pick, deal)| Op::Refused(pick, deal)),
@@ -313,6 +320,18 @@ impl Machine<'_> {
                 acts.push(10_000);
                 self.deal(deal, acts[pick % acts.len()]);
             }
+            Op::Undo(None) => drop(self.undo(&[])),
+            Op::Undo(Some(pick)) => {
+                let acts: Vec<_> = self.reference.entries.iter().map(|entry| entry.act).chain([10_000]).collect();
+                self.undo(&[acts[pick % acts.len()]]);
+            }
+            Op::DeletedAndUndone(pick, seconds) => {
+                let wish = self.wish(pick);
+                self.act(&wish);
+                self.now = self.now.saturating_add_signed(seconds * 1_000_000);
+                self.send_one(usize::from(pick.mask), u8::MAX, 0, Ending::Answered);
+                self.undo(&[]);
+            }
             Op::DealNotDeleted(deal) => {
                 let not_deleted = |entry: &&Entry| matches!(entry.status, Status::Confirmed { told: true, .. });
                 if let Some(act) = self.reference.entries.iter().find(not_deleted).map(|entry| entry.act) {
@@ -413,6 +432,11 @@ impl Machine<'_> {
     }
 }
 
+/// For how many seconds a deletion can be taken back: not at all, for a few steps, for most of a life.
+fn grace() -> impl Strategy<Value = u64> {
+    prop::sample::select(vec![0, 10, 120])
+}
+
 /// A life: the stars and numbers of items of its sources, and what happens.
 fn life() -> impl Strategy<Value = (Vec<(bool, usize)>, Vec<Op>)> {
     let sources = prop::collection::vec((any::<bool>(), 0..4_usize), 2..4);
@@ -429,7 +453,7 @@ thread_local! {
 }
 
 /// Lives through it in a store that is used again, since making one takes longer than a life.
-fn live(sources: &[(bool, usize)], delete_asks: bool, ops: &[Op]) {
+fn live(sources: &[(bool, usize)], delete_asks: bool, grace: u64, ops: &[Op]) {
     STORE.with_borrow_mut(|store| {
         store
             .execute_batch(
@@ -446,6 +470,7 @@ fn live(sources: &[(bool, usize)], delete_asks: bool, ops: &[Op]) {
             }
         }
         let mut machine = Machine::new(store, server, delete_asks);
+        machine.grace = grace * 1_000_000;
         machine.login(Who::Anna);
         machine.sync();
         for op in ops {
@@ -479,12 +504,12 @@ proptest! {
     })]
 
     #[test]
-    fn nothing_is_lost_or_done_twice_or_goes_back((sources, ops) in life()) {
-        live(&sources, false, &ops);
+    fn nothing_is_lost_or_done_twice_or_goes_back((sources, ops) in life(), grace in grace()) {
+        live(&sources, false, grace, &ops);
     }
 
     #[test]
-    fn nothing_is_lost_or_done_twice_or_goes_back_where_dom0_asks((sources, ops) in life()) {
-        live(&sources, true, &ops);
+    fn nothing_is_lost_or_done_twice_or_goes_back_where_dom0_asks((sources, ops) in life(), grace in grace()) {
+        live(&sources, true, grace, &ops);
     }
 }

@@ -1,5 +1,6 @@
 //! What the outbox must do, said a second time and without a database: a list of acts, and what was listed last.
 
+mod grace;
 mod replies;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,6 +140,7 @@ impl Entry {
         }
         Some(match self.wait {
             Some((from, wait)) if now >= from => (from + wait).saturating_sub(now),
+            Some((_, wait)) if self.in_grace() => wait,
             Some(_) | None => 0,
         })
     }

@@ -196,6 +196,10 @@ pub(super) enum Wish {
 }
 
 impl Wish {
+    pub(super) fn is_deletion(&self) -> bool {
+        matches!(self, Self::DeleteSources(_) | Self::DeleteItems(..))
+    }
+
     pub(super) fn act(&self) -> Act {
         let ids = |sources: &[Src]| sources.iter().map(|source| source.id()).collect();
         let items = |items: &[Itm]| items.iter().map(|item| item.id()).collect();
