@@ -63,16 +63,16 @@ impl Programs {
     ///
     /// # Errors
     /// [`BuildError`].
-    pub /// How the variables begin that cargo sets for the package whose program or test it runs. Build scripts look at some of them:
-/// with these of another package they would build anew, and again at the next build without.
-const OF_A_PACKAGE: [&str; 6] =
-    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "CARGO_PRIMARY_PACKAGE", "CARGO_TARGET_TMPDIR"];
-
-fn build(say: impl FnOnce(&str)) -> Result<Self, BuildError> {
+    pub fn build(say: impl FnOnce(&str)) -> Result<Self, BuildError> {
         static BUILT: OnceLock<Result<Programs, BuildError>> = OnceLock::new();
         BUILT.get_or_init(|| build(say)).clone()
     }
 }
+
+/// How the variables begin that cargo sets for the package whose program or test it runs. Build scripts look at some of them:
+/// with these of another package they would build anew, and again at the next build without.
+const OF_A_PACKAGE: [&str; 6] =
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "CARGO_PRIMARY_PACKAGE", "CARGO_TARGET_TMPDIR"];
 
 fn build(say: impl FnOnce(&str)) -> Result<Programs, BuildError> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
