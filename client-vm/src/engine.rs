@@ -8,6 +8,7 @@
 
 mod acting;
 mod downloading;
+mod handing_over;
 mod handle;
 mod pause;
 mod reading;
@@ -21,8 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{
-    Act, DownloadLane, Event, Failure, FailureKind, KeyProblem, LaneCounts, OpenPgpStatus, ProxyStatus, QueueStatus,
-    SessionEnd, Status,
+    Act, DeviceStatus, DownloadLane, Event, Failure, FailureKind, KeyProblem, LaneCounts, OpenPgpStatus, ProxyStatus,
+    QueueStatus, SessionEnd, Status,
 };
 use protocol::value::{Fingerprint, SoftwareVersion, SourceId, Timestamp};
 use protocol::{Call, Items, SignedIn};
@@ -34,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use acting::Acting;
 use downloading::{Downloading, FetchEnded};
+use handing_over::HandingOver;
 pub use handle::EngineHandle;
 use handle::{Answer, Command};
 use pause::Pauses;
@@ -47,11 +49,12 @@ use crate::acts::Performed;
 use crate::clock::Clock;
 use crate::download::Desk;
 use crate::failure::{self, failure};
+use crate::handover::HandoverDesk;
 use crate::newsroom::{Newsroom, NewsroomError};
 use crate::openpgp::decrypt::{Decryptor, Limits};
 use crate::proxy::{Proxy, ProxyError};
 use crate::reading::{Read, ReadError, ReadingDesk};
-use crate::settings::{ActSettings, SyncSettings};
+use crate::settings::{ActSettings, HandoverSettings, SyncSettings};
 use crate::store::{Store, StoreError, SyncHistory, downloads, keys, mirror, outbox, reading as reading_store, view};
 
 /// How many commands may wait for the engine.
@@ -82,6 +85,8 @@ pub struct EngineParts {
     pub decryptor: Arc<dyn Decryptor>,
     /// The newsroom's key.
     pub newsroom: Newsroom,
+    /// Where documents are opened, copied and printed.
+    pub handover: HandoverSettings,
 }
 
 #[cfg(test)]
@@ -100,6 +105,7 @@ impl EngineParts {
             acts: ActSettings::default(),
             newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
             decryptor,
+            handover: HandoverSettings::without_qubes(directory),
         }
     }
 }
@@ -132,6 +138,7 @@ pub struct Engine {
     acting: Acting,
     downloading: Downloading,
     reading: Reading,
+    handing_over: HandingOver,
     newsroom: Arc<Newsroom>,
     /// The newsroom key's fingerprint, or why there is none, when it was last looked for.
     newsroom_key: Result<Fingerprint, String>,
@@ -166,6 +173,10 @@ enum Ended {
         held: Vec<(SourceId, Option<KeyProblem>)>,
         all: bool,
     },
+    /// A document was closed, or broke off; none where it was not opened.
+    Viewer(Option<Result<(), Failure>>),
+    /// A device VM's call has ended.
+    Device(Answer<DeviceStatus>, Result<DeviceStatus, Failure>),
     /// Work that nobody waits for: a logout, a closed call, a status.
     Done,
 }
@@ -176,7 +187,7 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] when what earlier syncs left cannot be read.
     pub async fn new(parts: EngineParts) -> Result<(Self, EngineHandle), StoreError> {
-        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom } = parts;
+        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, handover } = parts;
         let store = desk.store.clone();
         let history = store.read(mirror::load_history).await?;
         let (snapshot, paused) = store
@@ -210,6 +221,10 @@ impl Engine {
                 decryptor,
                 limits: Limits::default(),
             }),
+            handing_over: HandingOver::new(
+                HandoverDesk { store: desk.store.clone(), files: desk.files.clone() },
+                handover,
+            ),
             downloading: Downloading::new(desk),
             newsroom: Arc::new(newsroom),
             newsroom_key: Err("it is being looked for".to_owned()),
@@ -260,6 +275,9 @@ impl Engine {
             Command::Download { items, answer } => self.want(items, answer).await,
             Command::StopDownload { items, answer } => self.unwant(items, answer).await,
             Command::Downloads(answer) => self.downloads(answer),
+            Command::Open { item, answer } => self.open(item, answer),
+            Command::Viewers(answer) => self.viewers(answer),
+            Command::Device { task, answer } => self.have_device_do(task, answer),
             Command::Pause(answer) => self.pause(answer).await,
             Command::Resume(answer) => self.resume(answer).await,
             Command::Refresh(answer) => match &self.session {
@@ -282,6 +300,8 @@ impl Engine {
             Ok((task, Ended::MessagesCall(opened))) => self.messages_call_opened(task, opened).await,
             Ok((task, Ended::Fetch(ended))) => self.fetch_ended(task, *ended).await,
             Ok((task, Ended::Read(ended))) => self.read_ended(task, *ended).await,
+            Ok((task, Ended::Viewer(ended))) => self.viewer_ended(task, ended),
+            Ok((_, Ended::Device(answer, done))) => self.device_ended(answer, done),
             Ok((_, Ended::SecretKeys(changed))) => self.secret_keys_ended(changed).await,
             Ok((_, Ended::NewsroomKey(checked))) => self.note_newsroom_key(&checked),
             Ok((_, Ended::ReplyChecked(reply))) => self.reply_checked(*reply).await,
@@ -303,6 +323,7 @@ impl Engine {
         } else if !self.act_panicked(task).await
             && !self.messages_call_panicked(task)
             && !self.fetch_panicked(task).await
+            && !self.handover_panicked(task)
         {
             self.read_panicked(task).await;
         }
@@ -408,7 +429,8 @@ impl Engine {
         drop(self.events.send(event));
     }
 
-    /// The order of shutdown: no more commands; what is being decrypted stops; the session ends; the sync stops, or its
+    /// The order of shutdown: no more commands; what is being decrypted stops, and documents in other VMs
+    /// are let go; the session ends; the sync stops, or its
     /// transaction ends; meanwhile the server is told and the calls close; the database is tidied up.
     async fn shut_down(mut self) {
         self.commands.close();

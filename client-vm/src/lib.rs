@@ -15,6 +15,7 @@ pub mod download;
 pub mod engine;
 mod failure;
 pub mod files;
+pub mod handover;
 pub mod limits;
 pub mod newsroom;
 pub mod openpgp;

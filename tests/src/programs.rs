@@ -18,6 +18,8 @@ pub struct Programs {
     pub proxy: PathBuf,
     /// The stand-in for `qrexec-client-vm`.
     pub qrexec_client: PathBuf,
+    /// The stand-in for `qvm-open-in-vm`.
+    pub open_in_vm: PathBuf,
     /// This package's own program, for what has to be a process of its own.
     pub staging: PathBuf,
 }
@@ -69,6 +71,11 @@ impl Programs {
     }
 }
 
+/// How the variables begin that cargo sets for the package whose program or test it runs. Build scripts look at some of them:
+/// with these of another package they would build anew, and again at the next build without.
+const OF_A_PACKAGE: [&str; 6] =
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "CARGO_PRIMARY_PACKAGE", "CARGO_TARGET_TMPDIR"];
+
 fn build(say: impl FnOnce(&str)) -> Result<Programs, BuildError> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut arguments = vec!["build", "--locked", "--workspace", "--bins"];
@@ -81,7 +88,13 @@ fn build(say: impl FnOnce(&str)) -> Result<Programs, BuildError> {
     let command = format!("cargo {}", arguments.join(" "));
     say(&command);
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = Command::new(&cargo)
+    let mut build = Command::new(&cargo);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| OF_A_PACKAGE.iter().any(|beginning| name.starts_with(beginning))) {
+            build.env_remove(name);
+        }
+    }
+    let output = build
         .args(&arguments)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(workspace)
@@ -108,6 +121,7 @@ fn build(say: impl FnOnce(&str)) -> Result<Programs, BuildError> {
         splitdrop: find("splitdrop")?,
         proxy: find("splitdrop-proxy")?,
         qrexec_client: find("qrexec-client-vm")?,
+        open_in_vm: find("qvm-open-in-vm")?,
         staging: find("splitdrop-staging")?,
     })
 }

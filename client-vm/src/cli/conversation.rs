@@ -86,7 +86,10 @@ fn gather(replies: Vec<Reply>) -> Result<Conversation, CliError> {
             | Reply::Taken(_)
             | Reply::Queue(_)
             | Reply::Wanted(_)
-            | Reply::Downloads(_) => {}
+            | Reply::Downloads(_)
+            | Reply::Viewers(_)
+            | Reply::Content(_)
+            | Reply::Device(_) => {}
         }
     }
     let source = source.ok_or(CliError::Client(ClientError::Unexpected))?;

@@ -26,6 +26,7 @@ pub async fn sweep(desk: &Desk) -> Result<(), FetchError> {
             tracing::warn!(count = listing.strange.len(), "files that are none of Splitdrop's are left alone");
         }
         files.clear_opening()?;
+        files.clear_viewing()?;
         for number in &listing.ciphertext {
             match noted.get(number) {
                 Some(Held::Ciphertext) => {}

@@ -247,7 +247,8 @@ impl Driver<'_> {
                 | Event::Read(_)
                 | Event::KeyHeld { .. }
                 | Event::Paused(_)
-                | Event::Resumed => {}
+                | Event::Resumed
+                | Event::Viewer { .. } => {}
             }
         }
     }

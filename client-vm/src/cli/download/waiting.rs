@@ -181,7 +181,8 @@ impl Waiting {
             | Event::SyncStale { .. }
             | Event::SyncFresh
             | Event::KeyHeld { .. }
-            | Event::Act(_) => {}
+            | Event::Act(_)
+            | Event::Viewer { .. } => {}
         }
     }
 
