@@ -8,6 +8,7 @@ mod conversation;
 mod credentials;
 mod download;
 mod exit;
+mod handover;
 mod json;
 mod leave;
 #[cfg(test)]
@@ -156,6 +157,15 @@ async fn front_end(args: &Args, settings: &Settings, editing: &Editing) -> Resul
         }
         Command::Show { source } => conversation::show(args, &mut client, source).await?,
         Command::Download(download) => download::download(args, &mut client, download).await?,
+        Command::Open(wanted) => handover::open(args, &mut client, wanted).await?,
+        Command::Export(wanted) => match &wanted.to {
+            Some(to) => handover::export_to_folder(args, &mut client, &wanted.items, to).await?,
+            None => handover::export_to_drive(args, &mut client, wanted).await?,
+        },
+        Command::Print(wanted) => handover::print_item(args, &mut client, wanted).await?,
+        Command::Transcript { source, to } => {
+            handover::transcript(args, &mut client, source, to.as_deref()).await?;
+        }
         Command::Star { sources } => act::star(args, &mut client, sources, Star::Set).await?,
         Command::Unstar { sources } => act::star(args, &mut client, sources, Star::Remove).await?,
         Command::Seen { source, items } => act::seen(args, &mut client, source, items).await?,
@@ -210,6 +220,8 @@ async fn ask_and_hear(
         Request::Act(Act::Reply { .. }) => {
             "handing the reply over; the VM with the private key may have to start first"
         }
+        Request::Open { .. } => "handing it over",
+        Request::Device(_) => "waiting for the device VM, which may have to start first",
         Request::Status
         | Request::Logout
         | Request::Sources
@@ -230,7 +242,9 @@ async fn ask_and_hear(
         | Request::SettleRemovals { .. }
         | Request::Pause
         | Request::Resume
-        | Request::Watch => "waiting",
+        | Request::Watch
+        | Request::Viewers
+        | Request::Content { .. } => "waiting",
     };
     let mut replies = Vec::new();
     let answered = {

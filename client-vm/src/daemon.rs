@@ -29,6 +29,7 @@ use crate::download::{Desk, FetchError, sweep};
 use crate::engine::{Engine, EngineHandle, EngineParts};
 use crate::failure::chain;
 use crate::files::Files;
+use crate::handover::HandoverDesk;
 use crate::openpgp;
 use crate::private;
 use crate::proxy::Proxy;
@@ -128,7 +129,7 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
     let stuck = sweep(&desk).await?;
     let fetch = settings.fetch_messages;
     desk.store.write(move |transaction| downloads::set_fetch_messages(transaction, fetch)).await?;
-    let store = desk.store.clone();
+    let handover = HandoverDesk { store: desk.store.clone(), files: desk.files.clone() };
     let (decryptor, newsroom) = openpgp::open(&settings.openpgp)?;
     let (engine, handle) = Engine::new(EngineParts {
         proxy,
@@ -141,12 +142,13 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
         newsroom,
         stuck,
         watcher: Arc::new(()),
+        handover: settings.handover.clone(),
     })
     .await?;
     let stop = CancellationToken::new();
     let mut main_tasks = JoinSet::new();
     main_tasks.spawn(engine.run(stop.clone()));
-    main_tasks.spawn(accept(listener, handle, store, stop.clone()));
+    main_tasks.spawn(accept(listener, handle, handover, stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "daemon ready");
     // For whoever started it and waits; nothing else is ever written to standard output.
     if let Err(error) = writeln!(io::stdout(), "{READY} {}", settings.socket.display()) {
@@ -188,7 +190,7 @@ async fn supervise(
 }
 
 /// Takes front ends until `stop`.
-async fn accept(listener: UnixListener, engine: EngineHandle, store: Store, stop: CancellationToken) {
+async fn accept(listener: UnixListener, engine: EngineHandle, desk: HandoverDesk, stop: CancellationToken) {
     let mut front_ends = JoinSet::new();
     loop {
         tokio::select! {
@@ -196,7 +198,7 @@ async fn accept(listener: UnixListener, engine: EngineHandle, store: Store, stop
             Some(_) = front_ends.join_next() => {}
             accepted = listener.accept(), if front_ends.len() < MAX_FRONT_ENDS => match accepted {
                 Ok((stream, _)) => {
-                    front_ends.spawn(front_end::serve(stream, engine.clone(), store.clone(), stop.clone()));
+                    front_ends.spawn(front_end::serve(stream, engine.clone(), desk.clone(), stop.clone()));
                 }
                 Err(error) => {
                     tracing::error!(error = chain(&error), "could not accept a front end");

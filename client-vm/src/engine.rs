@@ -9,6 +9,7 @@
 mod acting;
 mod downloading;
 mod erasing;
+mod handing_over;
 mod handle;
 mod pause;
 mod reading;
@@ -22,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{
-    Act, DownloadLane, Event, Failure, FailureKind, KeyProblem, LaneCounts, OpenPgpStatus, ProxyStatus, QueueStatus,
-    SessionEnd, Status,
+    Act, DeviceStatus, DownloadLane, Event, Failure, FailureKind, KeyProblem, LaneCounts, OpenPgpStatus, ProxyStatus,
+    QueueStatus, SessionEnd, Status,
 };
 use protocol::value::{Fingerprint, SoftwareVersion, SourceId, Timestamp};
 use protocol::{Call, Items, SignedIn};
@@ -36,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use acting::Acting;
 use downloading::{Downloading, FetchEnded};
 use erasing::Erasing;
+use handing_over::HandingOver;
 pub use handle::EngineHandle;
 use handle::{Answer, Command};
 use pause::Pauses;
@@ -50,11 +52,12 @@ use crate::clock::Clock;
 use crate::download::Desk;
 use crate::erasure::{Erased, Stuck};
 use crate::failure::{self, failure};
+use crate::handover::HandoverDesk;
 use crate::newsroom::{Newsroom, NewsroomError};
 use crate::openpgp::decrypt::{Decryptor, Limits};
 use crate::proxy::{Proxy, ProxyError};
 use crate::reading::{Read, ReadError, ReadingDesk};
-use crate::settings::{ActSettings, SyncSettings};
+use crate::settings::{ActSettings, HandoverSettings, SyncSettings};
 use crate::store::{Store, StoreError, SyncHistory, downloads, keys, mirror, outbox, reading as reading_store, view};
 
 /// How many commands may wait for the engine.
@@ -89,6 +92,8 @@ pub struct EngineParts {
     pub stuck: Option<Stuck>,
     /// Who is told the steps of acts; `()` in the daemon.
     pub watcher: Arc<dyn Watcher>,
+    /// Where documents are opened, copied and printed.
+    pub handover: HandoverSettings,
 }
 
 #[cfg(test)]
@@ -109,6 +114,7 @@ impl EngineParts {
             decryptor,
             stuck: None,
             watcher: Arc::new(()),
+            handover: HandoverSettings::without_qubes(directory),
         }
     }
 }
@@ -141,6 +147,7 @@ pub struct Engine {
     acting: Acting,
     downloading: Downloading,
     reading: Reading,
+    handing_over: HandingOver,
     newsroom: Arc<Newsroom>,
     /// The newsroom key's fingerprint, or why there is none, when it was last looked for.
     newsroom_key: Result<Fingerprint, String>,
@@ -178,6 +185,10 @@ enum Ended {
         held: Vec<(SourceId, Option<KeyProblem>)>,
         all: bool,
     },
+    /// A document was closed, or broke off; none where it was not opened.
+    Viewer(Option<Result<(), Failure>>),
+    /// A device VM's call has ended.
+    Device(Answer<DeviceStatus>, Result<DeviceStatus, Failure>),
     /// Work that nobody waits for: a logout, a closed call, a status.
     Done,
 }
@@ -188,7 +199,8 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] when what earlier syncs left cannot be read.
     pub async fn new(parts: EngineParts) -> Result<(Self, EngineHandle), StoreError> {
-        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, stuck, watcher } = parts;
+        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, stuck, watcher, handover } =
+            parts;
         let store = desk.store.clone();
         let history = store.read(mirror::load_history).await?;
         let (snapshot, paused) = store
@@ -222,6 +234,10 @@ impl Engine {
                 decryptor,
                 limits: Limits::default(),
             }),
+            handing_over: HandingOver::new(
+                HandoverDesk { store: desk.store.clone(), files: desk.files.clone() },
+                handover,
+            ),
             downloading: Downloading::new(desk),
             newsroom: Arc::new(newsroom),
             newsroom_key: Err("it is being looked for".to_owned()),
@@ -280,6 +296,9 @@ impl Engine {
             Command::Download { items, answer } => self.want(items, answer).await,
             Command::StopDownload { items, answer } => self.unwant(items, answer).await,
             Command::Downloads(answer) => self.downloads(answer),
+            Command::Open { item, answer } => self.open(item, answer),
+            Command::Viewers(answer) => self.viewers(answer),
+            Command::Device { task, answer } => self.have_device_do(task, answer),
             Command::Pause(answer) => self.pause(answer).await,
             Command::Resume(answer) => self.resume(answer).await,
             Command::Refresh(answer) => match &self.session {
@@ -302,6 +321,8 @@ impl Engine {
             Ok((task, Ended::MessagesCall(opened))) => self.messages_call_opened(task, opened).await,
             Ok((task, Ended::Fetch(ended))) => self.fetch_ended(task, *ended).await,
             Ok((task, Ended::Read(ended))) => self.read_ended(task, *ended).await,
+            Ok((task, Ended::Viewer(ended))) => self.viewer_ended(task, ended),
+            Ok((_, Ended::Device(answer, done))) => self.device_ended(answer, done),
             Ok((_, Ended::SecretKeys(changed))) => self.secret_keys_ended(changed).await,
             Ok((_, Ended::NewsroomKey(checked))) => self.note_newsroom_key(&checked),
             Ok((_, Ended::ReplyChecked(reply))) => self.reply_checked(*reply).await,
@@ -324,6 +345,7 @@ impl Engine {
         } else if !self.act_panicked(task).await
             && !self.messages_call_panicked(task)
             && !self.fetch_panicked(task).await
+            && !self.handover_panicked(task)
         {
             self.read_panicked(task).await;
         }
@@ -431,7 +453,8 @@ impl Engine {
         drop(self.events.send(event));
     }
 
-    /// The order of shutdown: no more commands; the log says what was not sent; what is being decrypted stops; the session ends; the sync stops, or its
+    /// The order of shutdown: no more commands; the log says what was not sent; what is being decrypted stops, and documents
+    /// in other VMs are let go; the session ends; the sync stops, or its
     /// transaction ends; meanwhile the server is told and the calls close; the database is tidied up.
     async fn shut_down(mut self) {
         self.commands.close();

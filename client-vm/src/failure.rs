@@ -5,6 +5,7 @@ use protocol::{ErrorKind, Stage};
 use qubes_rpc::connection::{CallFailure, HelloError};
 use qubes_rpc::qrexec::OpenError;
 
+use crate::handover::HandoverError;
 use crate::proxy::ProxyError;
 use crate::store::StoreError;
 use crate::store::outbox::{DealError, EnqueueError, UndoError};
@@ -154,6 +155,22 @@ fn stage_hint(stage: Stage) -> &'static str {
         Stage::FirstByte | Stage::Body => "; the server took the connection and does not answer",
         Stage::Admission | Stage::Parse => "",
     }
+}
+
+pub(crate) fn of_handover(error: &HandoverError) -> Failure {
+    let kind = match error {
+        HandoverError::NoItem => FailureKind::NotFound,
+        HandoverError::BeingDeleted(_) | HandoverError::NotDecrypted(_) => FailureKind::Conflict,
+        HandoverError::Store(error) => return of_store(error),
+        HandoverError::Vanished(_) | HandoverError::Io(_) => FailureKind::Store,
+        HandoverError::NotStarted { .. } => FailureKind::Unreachable,
+        HandoverError::Refused { .. } => FailureKind::PolicyRefused,
+        HandoverError::Failed { .. } | HandoverError::NoStatus { .. } | HandoverError::UnknownStatus { .. } => {
+            FailureKind::OtherVm
+        }
+        HandoverError::GivenUp => FailureKind::Cancelled,
+    };
+    failure(kind, chain(error))
 }
 
 pub(crate) fn of_sync(error: &SyncFailure) -> Failure {

@@ -5,7 +5,10 @@
 //! **Invariant:** what stands under `ciphertext` was complete, verified and on the disk before it got its name; what stands
 //! under `plaintext` was decrypted and unpacked to its end, and on the disk.
 //!
-//! **Invariant:** what stands under `opening` belongs to work that is under way, and is worth nothing without it.
+//! **Invariant:** what stands under `opening` belongs to work that is under way, and is worth nothing without it. What
+//! stands under `viewing` (`files/viewing.rs`) belongs to a call of another VM, and goes with it.
+
+mod viewing;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,6 +16,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use self::viewing::Extension;
 use crate::private;
 
 /// The number that an item's files are named by.
@@ -26,6 +30,7 @@ pub struct Files {
     ciphertext: Arc<Path>,
     opening: Arc<Path>,
     plaintext: Arc<Path>,
+    viewing: Arc<Path>,
 }
 
 /// A stage of opening an item, whose outcome is a file under `opening` that the next stage reads.
@@ -81,6 +86,7 @@ impl Files {
             ciphertext: directory("ciphertext")?,
             opening: directory("opening")?,
             plaintext: directory("plaintext")?,
+            viewing: directory("viewing")?,
         })
     }
 
@@ -226,7 +232,9 @@ impl Files {
     pub fn remove(&self, number: FileNumber) -> io::Result<()> {
         self.remove_ciphertext(number)?;
         self.remove_stages(number)?;
-        self.remove_plaintext(number)
+        self.remove_plaintext(number)?;
+        // Last: without the plaintext nobody shows it any more.
+        self.hide(number)
     }
 
     /// What there is.
@@ -300,7 +308,7 @@ mod tests {
         let files = Files::open(home.path()).unwrap();
         let file = files.open_partial(FileNumber(1)).unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        for name in ["partial", "ciphertext", "opening", "plaintext"] {
+        for name in ["partial", "ciphertext", "opening", "plaintext", "viewing"] {
             let mode = std::fs::metadata(home.path().join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o700, "{name}");
         }

@@ -16,6 +16,7 @@ pub mod engine;
 pub mod erasure;
 mod failure;
 pub mod files;
+pub mod handover;
 pub mod limits;
 pub mod newsroom;
 pub mod openpgp;

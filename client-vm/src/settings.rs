@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use protocol::Deadline;
-use qubes_rpc::name::{NameError, VmName};
+use qubes_rpc::name::{NameError, TargetName, VmName};
 use serde::Deserialize;
 
 use crate::store::outbox::Waits;
 
 const DEFAULT_PROXY_VM: &str = "sd-proxy";
 const DEFAULT_QREXEC_CLIENT: &str = "/usr/bin/qrexec-client-vm";
+const DEFAULT_OPEN_IN_VM: &str = "/usr/bin/qvm-open-in-vm";
+const DEFAULT_VIEWER_VM: &str = "@dispvm:sd-viewer";
+const DEFAULT_DEVICE_VM: &str = "sd-devices";
 /// The longest time for one act: with 2 s for each of 2,048 items it is still a deadline.
 const MAX_ACT_DEADLINE: Duration = Duration::from_secs(12 * 60 * 60);
 /// The longest time in which a deletion can be taken back, in milliseconds.
@@ -42,6 +45,35 @@ pub struct Settings {
     pub files_without_etag: bool,
     /// How to reach the private key.
     pub openpgp: OpenPgpSettings,
+    /// Where documents are opened, copied and printed.
+    pub handover: HandoverSettings,
+}
+
+/// Where documents are opened, copied and printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandoverSettings {
+    /// The program that opens a file in another VM.
+    pub open_in_vm: PathBuf,
+    /// Where documents are opened: a disposable VM.
+    pub viewer_vm: TargetName,
+    /// The VM with the drives.
+    pub device_vm: TargetName,
+    /// The VM with the printer.
+    pub printer_vm: TargetName,
+}
+
+#[cfg(test)]
+impl HandoverSettings {
+    /// Those with which nothing can be opened.
+    pub(crate) fn without_qubes(directory: &Path) -> Self {
+        let device_vm: TargetName = DEFAULT_DEVICE_VM.parse().unwrap();
+        Self {
+            open_in_vm: directory.join("no-program"),
+            viewer_vm: DEFAULT_VIEWER_VM.parse().unwrap(),
+            printer_vm: device_vm.clone(),
+            device_vm,
+        }
+    }
 }
 
 /// How to reach the private key, and where the newsroom's public one is.
@@ -147,6 +179,14 @@ pub enum SettingsError {
     /// `proxy_vm` is no VM's name.
     #[error("`proxy_vm` in the configuration is not valid")]
     ProxyVm(#[from] NameError),
+    /// A VM of the table `[handover]` is no VM's name.
+    #[error("`{name}` in the configuration is not valid")]
+    HandoverVm {
+        /// Which.
+        name: &'static str,
+        /// Why.
+        source: NameError,
+    },
     /// A setting of one backend stands with another.
     #[error("`{name}` in the configuration belongs to the backend `{backend}`, which is not chosen")]
     OtherBackend {
@@ -181,6 +221,33 @@ struct File {
     fetch_messages: Option<bool>,
     files_without_etag: Option<bool>,
     openpgp: Option<OpenPgpTable>,
+    handover: Option<HandoverTable>,
+}
+
+/// The table `[handover]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HandoverTable {
+    open_in_vm: Option<PathBuf>,
+    viewer_vm: Option<String>,
+    device_vm: Option<String>,
+    printer_vm: Option<String>,
+}
+
+impl HandoverTable {
+    fn settings(self) -> Result<HandoverSettings, SettingsError> {
+        let target = |name: &'static str, given: Option<String>, default: &str| -> Result<TargetName, SettingsError> {
+            let target = given.as_deref().unwrap_or(default).parse();
+            target.map_err(|source| SettingsError::HandoverVm { name, source })
+        };
+        let device_vm = target("device_vm", self.device_vm, DEFAULT_DEVICE_VM)?;
+        Ok(HandoverSettings {
+            open_in_vm: self.open_in_vm.unwrap_or_else(|| DEFAULT_OPEN_IN_VM.into()),
+            viewer_vm: target("viewer_vm", self.viewer_vm, DEFAULT_VIEWER_VM)?,
+            printer_vm: target("printer_vm", self.printer_vm, device_vm.as_str())?,
+            device_vm,
+        })
+    }
 }
 
 /// The table `[openpgp]`.
@@ -334,6 +401,7 @@ impl Settings {
             fetch_messages: file.fetch_messages.unwrap_or(true),
             files_without_etag: file.files_without_etag.unwrap_or(false),
             openpgp: file.openpgp.unwrap_or_default().settings()?,
+            handover: file.handover.unwrap_or_default().settings()?,
             home,
             socket,
         })
@@ -450,6 +518,28 @@ mod tests {
         assert_eq!(grace("delete_grace_ms = 600000").unwrap(), 600_000);
         let error = grace("delete_grace_ms = 600001").unwrap_err();
         assert!(error.to_string().contains("not 0 to 600000 milliseconds"), "{error}");
+    }
+
+    #[test]
+    fn documents_go_to_the_vms_that_are_named_and_to_no_other_kind_of_target() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.toml");
+        let with = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            load(&[("SPLITDROP_HOME", "/data"), ("SPLITDROP_CONFIG", file.to_str().unwrap())])
+        };
+        let vms = |settings: &HandoverSettings| {
+            [&settings.viewer_vm, &settings.device_vm, &settings.printer_vm].map(|vm| vm.as_str().to_owned())
+        };
+        let default = with("").unwrap().handover;
+        assert_eq!(default.open_in_vm, Path::new("/usr/bin/qvm-open-in-vm"));
+        assert_eq!(vms(&default), ["@dispvm:sd-viewer", "sd-devices", "sd-devices"]);
+        let named = with("[handover]\nviewer_vm = \"@dispvm\"\ndevice_vm = \"usb\"\nprinter_vm = \"printers\"\n");
+        assert_eq!(vms(&named.unwrap().handover), ["@dispvm", "usb", "printers"]);
+        for wrong in ["viewer_vm = \"--help\"", "device_vm = \"@anyvm\"", "printer_vm = \"\"", "viewers = 9"] {
+            let error = with(&format!("[handover]\n{wrong}\n")).unwrap_err().to_string();
+            assert!(error.contains(wrong.split_whitespace().next().unwrap()), "{error}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 pub mod downloads;
 pub mod drafts;
+pub mod handover;
 pub mod keys;
 mod migration;
 pub mod mirror;

@@ -14,6 +14,9 @@ pub enum NameError {
     /// Not the name of a VM.
     #[error("a VM's name is a letter, then up to 30 letters, digits, `-` or `_`")]
     Vm,
+    /// Neither the name of a VM nor a disposable one.
+    #[error("a call goes to a VM's name, to `@dispvm`, or to `@dispvm:` and a VM's name")]
+    Target,
     /// Not the name of a service.
     #[error("a service's name and argument are of letters, digits, `-`, `_` and `.`, at most 64 with the `+`")]
     Service,
@@ -45,6 +48,50 @@ impl FromStr for VmName {
 }
 
 impl fmt::Display for VmName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whom a call goes to: a VM, or a disposable one that is made for it, from the VM that is named or the usual one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TargetName(String);
+
+impl TargetName {
+    /// What stands for a disposable VM.
+    const DISPOSABLE: &str = "@dispvm";
+
+    /// The name, as qrexec takes it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TargetName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let vm = match text.strip_prefix(Self::DISPOSABLE) {
+            Some("") => None,
+            Some(rest) => Some(rest.strip_prefix(':').ok_or(NameError::Target)?),
+            None => Some(text),
+        };
+        if vm.is_none_or(|vm| vm.parse::<VmName>().is_ok()) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NameError::Target)
+        }
+    }
+}
+
+impl From<VmName> for TargetName {
+    fn from(vm: VmName) -> Self {
+        Self(vm.0)
+    }
+}
+
+impl fmt::Display for TargetName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -105,6 +152,18 @@ mod tests {
         assert_eq!(ServiceName::try_new("splitdrop.Proxy", "metadata").unwrap().as_str(), "splitdrop.Proxy+metadata");
         for (service, argument) in [("", "x"), ("x", ""), ("x+y", "z"), ("x", "y z"), ("x", &"y".repeat(63))] {
             assert!(ServiceName::try_new(service, argument).is_err(), "{service} {argument}");
+        }
+    }
+
+    #[test]
+    fn a_call_goes_to_a_vm_or_to_a_disposable_one() {
+        for name in ["sd-devices", "@dispvm", "@dispvm:sd-viewer"] {
+            assert_eq!(name.parse::<TargetName>().unwrap().as_str(), name);
+        }
+        for name in
+            ["", "@dispvm:", "@dispvmx", "@anyvm", "-rf", "sd viewer", "@dispvm:@dispvm", "@dispvm:--help", "@adminvm"]
+        {
+            assert_eq!(name.parse::<TargetName>(), Err(NameError::Target), "{name}");
         }
     }
 }

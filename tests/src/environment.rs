@@ -29,6 +29,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::generator::{Account, Recipe};
+use crate::handover::{self, OtherVms};
 use crate::isolation::Isolation;
 use crate::netns::NetnsError;
 use crate::programs::{BuildError, Programs};
@@ -67,7 +68,7 @@ pub struct EnvironmentOptions {
     pub server: ServerOptions,
     /// The proxy VM's settings beside those that the environment makes; they win over them.
     pub proxy_settings: BTreeMap<String, String>,
-    /// The client's configuration file, but for what reaches the private key.
+    /// The client's configuration file, but for what reaches the private key and opens files in other VMs.
     pub client_config: String,
     /// How long a deletion waits before it is first sent.
     pub delete_grace: Duration,
@@ -229,9 +230,10 @@ pub struct Environment {
     server: Server,
     socks: SocksServer,
     broker: Broker,
+    pub(crate) vms: OtherVms,
     isolation: Isolation,
     programs: Programs,
-    qrexec_socket: PathBuf,
+    socket: PathBuf,
     client_settings: BTreeMap<String, String>,
     daemon: Option<Child>,
 }
@@ -267,7 +269,8 @@ impl Environment {
             KeyAccess::Table(text) => text,
         };
         let config = configuration::with_grace(&options.client_config, options.delete_grace);
-        std::fs::write(directory.path().join(CONFIG), format!("{config}\n{openpgp}"))
+        let handover = format!("[handover]\nopen_in_vm = \"{}\"\n", programs.open_in_vm.display());
+        std::fs::write(directory.path().join(CONFIG), format!("{config}\n{openpgp}\n{handover}"))
             .map_err(failed("write a configuration"))?;
         let mut client_settings =
             BTreeMap::from([(FINGERPRINT_SETTING.to_owned(), options.server.newsroom.fingerprint().to_owned())]);
@@ -298,8 +301,9 @@ impl Environment {
             conditions: options.qrexec,
             ..BrokerOptions::new(directory.path(), policy, options.system)
         })?;
-        let qrexec_socket = broker.socket(CLIENT_VM).ok_or(EnvironmentError::NoSocket)?.to_owned();
-        Ok(Self { directory, server, socks, broker, isolation, programs, qrexec_socket, client_settings, daemon: None })
+        let socket = broker.socket(CLIENT_VM).ok_or(EnvironmentError::NoSocket)?.to_owned();
+        let vms = OtherVms::start(directory.path()).map_err(failed("start the other VMs"))?;
+        Ok(Self { directory, server, socks, broker, vms, isolation, programs, socket, client_settings, daemon: None })
     }
 
     /// Builds the programs if need be, starts everything, the daemon included.
@@ -364,7 +368,8 @@ impl Environment {
             ("SPLITDROP_HOME", self.home()),
             ("SPLITDROP_CONFIG", self.directory.path().join(CONFIG)),
             ("SPLITDROP_QREXEC", self.programs.qrexec_client.clone()),
-            (SOCKET_VARIABLE, self.qrexec_socket.clone()),
+            (SOCKET_VARIABLE, self.socket.clone()),
+            (handover::SOCKET_VARIABLE, self.vms.socket().to_owned()),
         ];
         let settings = self.client_settings.iter().map(|(name, value)| (name.clone(), PathBuf::from(value)));
         fixed.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(settings).collect()

@@ -10,6 +10,7 @@ pub mod demo;
 pub mod environment;
 pub mod gate;
 pub mod generator;
+pub mod handover;
 pub mod isolation;
 pub mod netns;
 pub mod probe;

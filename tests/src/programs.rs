@@ -18,6 +18,8 @@ pub struct Programs {
     pub proxy: PathBuf,
     /// The stand-in for `qrexec-client-vm`.
     pub qrexec_client: PathBuf,
+    /// The stand-in for `qvm-open-in-vm`.
+    pub open_in_vm: PathBuf,
     /// This package's own program, for what has to be a process of its own.
     pub staging: PathBuf,
 }
@@ -119,6 +121,7 @@ fn build(say: impl FnOnce(&str)) -> Result<Programs, BuildError> {
         splitdrop: find("splitdrop")?,
         proxy: find("splitdrop-proxy")?,
         qrexec_client: find("qrexec-client-vm")?,
+        open_in_vm: find("qvm-open-in-vm")?,
         staging: find("splitdrop-staging")?,
     })
 }

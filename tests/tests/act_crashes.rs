@@ -126,6 +126,7 @@ async fn killed_at_a_step() {
         decryptor,
         newsroom,
         stuck: None,
+        handover: settings.handover,
         watcher: Arc::new(KillAt { step, waits: std::env::var_os(WAITS).is_some() }),
     };
     let (engine, handle) = Engine::new(parts).await.unwrap();

@@ -11,7 +11,7 @@ use client_vm::files::Files;
 use client_vm::newsroom::Newsroom;
 use client_vm::openpgp::decrypt::{Decryptor, KeyFile};
 use client_vm::proxy::Proxy;
-use client_vm::settings::{ActSettings, SyncSettings};
+use client_vm::settings::{ActSettings, HandoverSettings, SyncSettings};
 use client_vm::store::{Store, downloads};
 use control::Event;
 use protocol::value::{OneTimeCode, Passphrase, SoftwareVersion, Username};
@@ -64,6 +64,12 @@ impl Scene {
             decryptor,
             stuck: None,
             watcher: Arc::new(()),
+            handover: HandoverSettings {
+                open_in_vm: environment.directory().join("no-program"),
+                viewer_vm: "@dispvm".parse().unwrap(),
+                device_vm: "sd-devices".parse().unwrap(),
+                printer_vm: "sd-devices".parse().unwrap(),
+            },
         };
         let (engine, handle) = Engine::new(parts).await.unwrap();
         let (stop, mut running) = (CancellationToken::new(), JoinSet::new());

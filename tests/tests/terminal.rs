@@ -25,6 +25,7 @@ use nix::unistd::{Pid, mkfifo};
 use serde_json::{Value, json};
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::{MARLOW, TERNBERG};
+use staging::handover::{CHECK_DRIVE, End};
 use staging::server::{self, Change, Command as Happens};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -447,5 +448,36 @@ async fn q4_r3_what_an_editor_holds_is_not_sent_by_whoever_has_signed_in_meanwhi
             |change: &Change| matches!(change, Change::ReplySent { journalist, .. } if journalist == marlow);
         assert_eq!((world.changes().sum(by_marlow), world.changes().total()), (1, 1));
     });
+    environment.stop().await.unwrap();
+}
+
+/// A drive's passphrase is typed as a login's is.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_to_a_locked_drive_asks_for_its_passphrase_and_does_not_show_it() {
+    let environment = environment(1).await;
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    let sources = environment.json(&["sources"], "").await.unwrap();
+    let source = sources["sources"][0]["uuid"].as_str().unwrap();
+    let shown = environment.json(&["show", source], "").await.unwrap();
+    let item = shown["items"][0]["uuid"].as_str().unwrap();
+    environment.json(&["download", item, "--wait"], "").await.unwrap();
+    let vms = environment.other_vms();
+    vms.end(CHECK_DRIVE, End::status("DEVICE_LOCKED"));
+    let mut typist = Typist::sit_down(&environment, &["export", item, "--usb"]);
+    typist.sees("Passphrase of the drive: ").await;
+    assert!(!typist.has_echo());
+    typist.types("half a passphr");
+    typist.types(CTRL_C);
+    let (exit, seen) = typist.leaves().await;
+    assert!(exit == Some(130) && !seen.contains("passphr\n"), "{exit:?} {seen}");
+    assert_eq!(vms.calls().len(), 1, "nothing was copied");
+    let mut typist = Typist::sit_down(&environment, &["export", item, "--usb"]);
+    typist.sees("Passphrase of the drive: ").await;
+    typist.types("correct horse\n");
+    let (exit, seen) = typist.leaves().await;
+    assert!(exit == Some(0) && !seen.contains("horse"), "{exit:?} {seen}");
+    let archive = vms.calls().pop().unwrap().file.unwrap().archive.unwrap();
+    assert_eq!(archive.metadata["encryption_key"], "correct horse");
     environment.stop().await.unwrap();
 }

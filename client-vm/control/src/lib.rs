@@ -10,6 +10,7 @@ pub mod act;
 pub mod client;
 pub mod download;
 pub mod greeting;
+pub mod handover;
 pub mod message;
 pub mod reading;
 pub mod removal;
@@ -19,6 +20,7 @@ pub use download::{
     Content, DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason,
     QueueStatus, Wanted,
 };
+pub use handover::{ContentPart, DeviceStatus, DeviceTask, ViewerStep};
 pub use message::{
     CallTime, ConversationItem, Counts, Deletion, ErasureFault, Event, Failure, FailureKind, FromDaemon, ItemKind,
     OverTime, ProxyStatus, QueueCounts, Reply, Request, Seen, Session, SessionEnd, SourceCounts, SourceRow, Status,

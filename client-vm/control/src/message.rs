@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::act::{Act, ActChange, ActId, Deal, QueueEntry, Taken, Undone};
 use crate::download::{Content, DownloadChange, DownloadEntry, PauseReason, QueueStatus, Wanted};
+use crate::handover::{ContentPart, DeviceStatus, DeviceTask, ViewerStep};
 use crate::reading::{ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReplyText};
 use crate::removal::{HeldRemoval, Presence, RemovalVerdict};
 
@@ -125,6 +126,23 @@ pub enum Request {
     Resume,
     /// Send events from now on: one [`Reply::Status`], then events until the front end goes.
     Watch,
+    /// Open an item in a disposable VM, which can only show it: no item, as soon as it is handed over. [`Event::Viewer`]
+    /// tells when it is closed.
+    Open {
+        /// Which.
+        item: ItemId,
+    },
+    /// List the items that are open in a disposable VM: one [`Reply::Viewers`].
+    Viewers,
+    /// Read a piece of what can be read of an item: one [`Reply::Content`].
+    Content {
+        /// Which item.
+        item: ItemId,
+        /// From which byte on.
+        offset: u64,
+    },
+    /// Have a device VM do something, and wait for its end: one [`Reply::Device`]. It ends when the front end goes.
+    Device(DeviceTask),
 }
 
 /// What the daemon sends.
@@ -188,6 +206,12 @@ pub enum Reply {
     Downloads(Vec<DownloadEntry>),
     /// Some removals that are held, at most [`MAX_ROWS`].
     Removals(Vec<HeldRemoval>),
+    /// The items that are open in a disposable VM.
+    Viewers(Vec<ItemId>),
+    /// A piece of what can be read of an item.
+    Content(ContentPart),
+    /// What the device VM said at its end.
+    Device(DeviceStatus),
 }
 
 /// A request failed.
@@ -230,6 +254,8 @@ pub enum FailureKind {
     KeyUnreachable,
     /// What is there cannot be decrypted.
     Sealed,
+    /// A viewer's VM or a device VM failed, or said what nobody understands.
+    OtherVm,
     /// The store failed.
     Store,
     /// The daemon has a fault.
@@ -582,6 +608,13 @@ pub enum Event {
     SyncFresh,
     /// An act has come a step further.
     Act(ActChange),
+    /// A document that is open in a disposable VM has come a step further.
+    Viewer {
+        /// Which item.
+        item: ItemId,
+        /// What happened.
+        step: ViewerStep,
+    },
     /// Events were lost, since this front end did not take them in time: ask for everything anew.
     Missed(u64),
 }

@@ -14,12 +14,12 @@ Exit codes:
   3    no daemon runs, or it does not answer
   4    nobody is signed in
   5    the server did not accept the credentials, or somebody is signed in or signing in already
-  6    no such source, item or act, or more than one fits
-  7    dom0 refused the call to the proxy, or could not start its VM
+  6    no such source, item or act, or more than one fits; no drive or no printer
+  7    dom0 refused a call, or could not start the VM that it was for
   8    the proxy or the server cannot be reached, or did not answer in time
   9    another daemon runs already
   10   what was asked contradicts what is there
-  11   the server refused
+  11   the server refused, or a drive its passphrase
   12   the private key cannot be reached, or its use was denied
   13   what is there cannot be decrypted
   130  interrupted
@@ -145,6 +145,34 @@ pub(super) enum Command {
     #[command(after_help = "Examples:\n  splitdrop download 9b04\n  splitdrop download 9b04 --wait --json\n  \
         splitdrop download --all --no-wait\n  splitdrop download --stop 9b04")]
     Download(Download),
+    /// Open an item in a disposable VM, which can only show it
+    ///
+    /// Nothing comes back from there. This waits until the document is closed; Ctrl-C ends the waiting, and leaves it open.
+    /// At most eight documents are open at a time.
+    #[command(after_help = "Examples:\n  splitdrop open 9b04\n  splitdrop open 9b04 --no-wait")]
+    Open(Open),
+    /// Copy items out of Splitdrop: into a folder of this VM, or to an encrypted drive
+    ///
+    /// In a folder nothing is changed that is there: copies get new names. To a drive the device VM copies. Where the drive is
+    /// locked, its passphrase is asked for; Ctrl-C ends the call, and what the drive has by then stays on it.
+    #[command(after_help = "Examples:\n  splitdrop export 9b04 --to ~/Documents\n  splitdrop export 9b04 --usb\n  \
+        splitdrop export --usb --check")]
+    Export(Export),
+    /// Print an item, by the printer of the device VM
+    #[command(after_help = "Examples:\n  splitdrop print 9b04\n  splitdrop print --check")]
+    Print(Print),
+    /// Write a conversation as a plain text
+    ///
+    /// It marks nothing as seen.
+    #[command(after_help = "Examples:\n  splitdrop transcript 'candid marmot'\n  \
+        splitdrop transcript 3f2a --to ~/Documents")]
+    Transcript {
+        /// The source's designation, its id, or the beginning of its id
+        source: String,
+        /// Into a new file in this folder [default: to standard output]
+        #[arg(long, value_name = "DIR")]
+        to: Option<PathBuf>,
+    },
     /// Star sources, for all journalists
     ///
     /// It shows at once and reaches the server as soon as that can be.
@@ -325,6 +353,48 @@ pub(super) struct Download {
     pub(super) no_wait: bool,
 }
 
+/// What is opened, and whether to wait for its end.
+#[derive(Debug, clap::Args)]
+pub(super) struct Open {
+    /// The item's id, or the beginning of it, as `splitdrop show` lists it
+    pub(super) item: String,
+    /// Do not wait until it is closed
+    #[arg(long)]
+    pub(super) no_wait: bool,
+}
+
+/// What is copied out, and where to.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("where").required(true).args(["to", "usb"]))]
+pub(super) struct Export {
+    /// The items' ids, or the beginnings of their ids, as `splitdrop show` lists them
+    #[arg(required_unless_present = "check", conflicts_with = "check", value_name = "ITEM")]
+    pub(super) items: Vec<String>,
+    /// Into this folder, which must be there
+    #[arg(long, value_name = "DIR")]
+    pub(super) to: Option<PathBuf>,
+    /// To the encrypted drive that is attached to the device VM
+    #[arg(long)]
+    pub(super) usb: bool,
+    /// Only look whether there is a drive that can be used
+    #[arg(long, conflicts_with = "to")]
+    pub(super) check: bool,
+    /// Read the drive's passphrase from standard input, one line
+    #[arg(long, conflicts_with_all = ["to", "check"])]
+    pub(super) passphrase_stdin: bool,
+}
+
+/// What is printed.
+#[derive(Debug, clap::Args)]
+pub(super) struct Print {
+    /// The item's id, or the beginning of it, as `splitdrop show` lists it
+    #[arg(required_unless_present = "check", conflicts_with = "check", value_name = "ITEM")]
+    pub(super) item: Option<String>,
+    /// Only look whether there is a printer that can be used
+    #[arg(long)]
+    pub(super) check: bool,
+}
+
 /// What is answered, and whether it is sent.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reply {
@@ -406,7 +476,7 @@ mod tests {
 
     #[test]
     fn every_example_in_the_help_parses() {
-        assert_eq!(parse_examples(&Args::command()), 62);
+        assert_eq!(parse_examples(&Args::command()), 71);
     }
 
     #[test]
@@ -430,6 +500,29 @@ mod tests {
             assert!(parse(right).is_ok(), "{right}");
         }
         for wrong in ["", "--all 9b04", "--stop", "--wait", "9b04 --wait --no-wait", "--stop --all --wait"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_copied_goes_to_one_place() {
+        let parse = |line: &str| Args::try_parse_from(format!("splitdrop {line}").split_whitespace());
+        for right in ["export 9b04 9b05 --to a", "export 9b04 --usb --passphrase-stdin", "print --check", "open 9b04"] {
+            assert!(parse(right).is_ok(), "{right}");
+        }
+        for wrong in [
+            "export 9b04",
+            "export --to a",
+            "export --usb",
+            "export 9b04 --to a --usb",
+            "export --check --to a",
+            "export 9b04 --usb --check",
+            "export 9b04 --to a --passphrase-stdin",
+            "print",
+            "print 9b04 9b05",
+            "open",
+            "transcript",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -88,7 +88,10 @@ fn gather(replies: Vec<Reply>) -> Result<Conversation, CliError> {
             | Reply::Queue(_)
             | Reply::Wanted(_)
             | Reply::Downloads(_)
-            | Reply::Removals(_) => {}
+            | Reply::Removals(_)
+            | Reply::Viewers(_)
+            | Reply::Content(_)
+            | Reply::Device(_) => {}
         }
     }
     let source = source.ok_or(CliError::Client(ClientError::Unexpected))?;

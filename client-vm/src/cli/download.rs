@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** who is interrupted while waiting has ended the waiting and nothing else.
 
-mod screen;
+pub(super) mod screen;
 mod waiting;
 
 use std::io::{self, IsTerminal as _};

@@ -1,13 +1,15 @@
 //! Exit codes, and the errors that lead to them.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
-use control::FailureKind;
 use control::client::ClientError;
+use control::{DeviceStatus, FailureKind};
 use protocol::value::{ItemId, SourceId, ValueError};
 
 use super::reply::Kept;
+use super::text;
 use crate::daemon::DaemonError;
 use crate::failure::chain;
 use crate::settings::SettingsError;
@@ -151,6 +153,40 @@ pub(super) enum CliError {
         error: Box<CliError>,
         kept: Kept,
     },
+    #[error("the item {item} is being deleted, and is handed over to nobody any more")]
+    NotHandedOver { item: ItemId },
+    #[error("the item {item} is not decrypted: `splitdrop download {item}` fetches and decrypts it")]
+    NotDecrypted { item: ItemId },
+    #[error("{} is no folder that can be written into: name one that is there, and no link to one: {source}", .path.display())]
+    NoFolder {
+        path: PathBuf,
+        // Its words are part of these.
+        source: io::Error,
+    },
+    #[error("{} has room for {} and {} are to be copied: nothing was written", .path.display(), text::bytes(*.room), text::bytes(*.bytes))]
+    NoRoom { path: PathBuf, bytes: u64, room: u64 },
+    #[error("could not write into {}, and what was begun there is removed: {source}", .path.display())]
+    NotWritten {
+        path: PathBuf,
+        // Its words are part of these.
+        source: io::Error,
+    },
+    #[error("{error}; {}", if *.copies == 1 { "the copy that was finished before stays".to_owned() } else { format!("the {copies} copies that were finished before stay") })]
+    PartlyExported {
+        copies: usize,
+        // Not a source: its words are part of these.
+        error: Box<CliError>,
+    },
+    #[error("these are {count} items, and at most {max} are copied at once: name fewer", max = control::act::MAX_OBJECTS)]
+    TooManyItems { count: usize },
+    #[error("{}", text::device(*.status))]
+    Device { status: DeviceStatus },
+    #[error("the device VM answered what was not asked ({}): see the log of it", text::device(*.status))]
+    OtherAnswer { status: DeviceStatus },
+    #[error("there is no terminal to ask for the drive's passphrase on: use --passphrase-stdin")]
+    NoTerminalForPassphrase,
+    #[error("standard input has not one line, the drive's passphrase")]
+    PassphraseLine,
     #[error("standard input has no three lines: user name, passphrase, code")]
     CredentialLines,
     #[error("there was no answer")]
@@ -203,6 +239,10 @@ impl CliError {
             Self::Settings(_)
             | Self::Value(_)
             | Self::CredentialLines
+            | Self::PassphraseLine
+            | Self::NoTerminalForPassphrase
+            | Self::NoFolder { .. }
+            | Self::TooManyItems { .. }
             | Self::NoAnswer
             | Self::NotText
             | Self::NoTerminal
@@ -220,9 +260,13 @@ impl CliError {
             Self::NotSignedIn | Self::AnotherSignedIn | Self::StillSigningIn | Self::NobodyFetches => Exit::NotSignedIn,
             Self::OtherConversation { .. } | Self::NotHeld { .. } | Self::SeveralHeld { .. } => Exit::NotFound,
             Self::BeingDeleted { .. }
+            | Self::NotHandedOver { .. }
+            | Self::NotDecrypted { .. }
             | Self::DownloadStopped { .. }
             | Self::SourceBeingDeleted { .. }
             | Self::Unanswerable { .. } => Exit::Conflict,
+            Self::Device { status } => of_device(*status),
+            Self::PartlyExported { error, .. } => error.exit(),
             Self::NotDownloaded { kind, .. } => of_failed_download(*kind),
             Self::PartlyTaken { error, .. } | Self::NotTaken { error, .. } | Self::Unconfirmed { error, .. } => {
                 error.exit()
@@ -237,9 +281,46 @@ impl CliError {
             | Self::EditorNotStarted(_)
             | Self::EditorFailed { .. }
             | Self::NotSaved
+            | Self::NoRoom { .. }
+            | Self::OtherAnswer { .. }
+            | Self::NotWritten { .. }
             | Self::ReaderGone
             | Self::Io(_) => Exit::Failure,
         }
+    }
+}
+
+/// What a device VM says where what was asked was not done, or not to its end.
+fn of_device(status: DeviceStatus) -> Exit {
+    match status {
+        DeviceStatus::NoDrive | DeviceStatus::NoPrinter => Exit::NotFound,
+        DeviceStatus::InvalidDrive
+        | DeviceStatus::SeveralDrives
+        | DeviceStatus::UnknownDrive
+        | DeviceStatus::DriveLocked
+        | DeviceStatus::Unprintable
+        | DeviceStatus::TypeUnsupported
+        | DeviceStatus::TypeUnknown => Exit::Conflict,
+        DeviceStatus::WrongPassphrase => Exit::Refused,
+        DeviceStatus::NotUnlocked
+        | DeviceStatus::NotMounted
+        | DeviceStatus::NotCopied
+        | DeviceStatus::CopiedDriveBusy
+        | DeviceStatus::CopiedNotClosed
+        | DeviceStatus::DriveFault
+        | DeviceStatus::NotPrinted
+        | DeviceStatus::BadTask
+        | DeviceStatus::BadMetadata
+        | DeviceStatus::NotUnpacked
+        | DeviceStatus::ArchiveMissing
+        | DeviceStatus::NoLog
+        | DeviceStatus::Fault
+        // What was done is not what was asked.
+        | DeviceStatus::DriveWritable
+        | DeviceStatus::Copied
+        | DeviceStatus::PrinterReady
+        | DeviceStatus::TestPagePrinted
+        | DeviceStatus::Printed => Exit::Failure,
     }
 }
 
@@ -262,7 +343,11 @@ fn of_failure(kind: FailureKind) -> Exit {
         FailureKind::Unreachable => Exit::Unreachable,
         FailureKind::KeyUnreachable => Exit::KeyUnreachable,
         FailureKind::Sealed => Exit::Sealed,
-        FailureKind::ServerFault | FailureKind::Cancelled | FailureKind::Store | FailureKind::Internal => Exit::Failure,
+        FailureKind::ServerFault
+        | FailureKind::OtherVm
+        | FailureKind::Cancelled
+        | FailureKind::Store
+        | FailureKind::Internal => Exit::Failure,
     }
 }
 

@@ -3,6 +3,7 @@
 mod act;
 mod conversation;
 mod download;
+mod handover;
 mod reading;
 mod removal;
 
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 pub(super) use act::{acted, dealt, undone};
 pub(super) use conversation::{conversation, draft, trusted};
 pub(super) use download::{fetched, paused, stopped, wanted};
+pub(super) use handover::{device, exported, transcript, viewed, written};
 pub(super) use removal::{removals, settled};
 
 use super::exit::CliError;
@@ -130,6 +132,7 @@ pub(super) fn event(event: &Event) -> String {
         }
         Event::SyncFresh => json!({ "event": "sync_fresh" }),
         Event::Act(change) => act::change(change),
+        Event::Viewer { item, step } => handover::viewer(*item, step),
         Event::Missed(count) => json!({ "event": "missed", "count": count }),
     })
 }

@@ -5,6 +5,7 @@ mod act;
 mod amount;
 mod conversation;
 mod download;
+mod handover;
 mod key;
 mod leave;
 mod queue;
@@ -25,8 +26,10 @@ pub(super) use act::{
     acted_on_items, acted_on_sources, ask_about_conversation, ask_about_items, ask_about_sources, nothing_to_delete,
     nothing_unread,
 };
-pub(super) use conversation::conversation;
+pub(super) use amount::bytes;
+pub(super) use conversation::{conversation, transcript};
 pub(super) use download::{Progress, all_are_there, decrypting, paused, postponed_download, progress, stopped, wanted};
+pub(super) use handover::{closed, copying, device, device_said, exported, handed_over, is_open, written};
 pub(super) use key::trusted;
 pub(super) use leave::{can_be_undone, undone, unsent};
 pub(super) use queue::{dealt, paused_by_user, queue, resumed};
@@ -118,6 +121,7 @@ pub(super) fn event(event: &Event) -> String {
         Event::SyncStale { last_success: None } => "What is shown is old: no sync has succeeded yet.\n".to_owned(),
         Event::SyncFresh => "What is shown is fresh again.\n".to_owned(),
         Event::Act(change) => queue::change(change),
+        Event::Viewer { item, step } => handover::viewer(*item, step),
         Event::Missed(count) => format!("{count} events were missed.\n"),
     }
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::EngineHandle;
 use crate::failure::{self, failure};
+use crate::handover::HandoverDesk;
 use crate::store::{SourceMatch, Store, drafts, removals, view};
 
 /// How long a front end may take for its greeting.
@@ -29,7 +30,7 @@ const LAST_ANSWERS_DEADLINE: Duration = Duration::from_secs(1);
 const MAX_REQUESTS: usize = 8;
 
 /// Serves a front end until it goes, or until `stop` and its requests have ended.
-pub(super) async fn serve(stream: UnixStream, engine: EngineHandle, store: Store, stop: CancellationToken) {
+pub(super) async fn serve(stream: UnixStream, engine: EngineHandle, handover: HandoverDesk, stop: CancellationToken) {
     let same_user = stream.peer_cred().is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw());
     if !same_user {
         tracing::warn!("a front end of another user was turned away");
@@ -39,7 +40,7 @@ pub(super) async fn serve(stream: UnixStream, engine: EngineHandle, store: Store
     let (sender, queue) = frame_queue();
     let mut writing = JoinSet::new();
     writing.spawn(write_frames(writer, queue));
-    let front_end = FrontEnd { engine, store, sender, end: stop.clone() };
+    let front_end = FrontEnd { engine, store: handover.store.clone(), handover, sender, end: stop.clone() };
     if let Err(error) = front_end.talk(FrameReader::new(reader), stop).await {
         tracing::debug!(error = failure::chain(&error), "a front end's connection failed");
     }
@@ -68,6 +69,7 @@ fn about(word: &str, told: Failure) -> Failure {
 struct FrontEnd {
     engine: EngineHandle,
     store: Store,
+    handover: HandoverDesk,
     sender: FrameSender,
     /// Ends the daemon.
     end: CancellationToken,
@@ -201,6 +203,19 @@ impl FrontEnd {
             Request::SettleRemovals { verdict, sources } => self.engine.settle_removals(verdict, sources).await,
             Request::Pause => self.engine.pause().await,
             Request::Resume => self.engine.resume().await,
+            Request::Open { item } => self.engine.open(item).await,
+            Request::Viewers => {
+                let items = self.engine.viewers().await?;
+                self.item(id, Reply::Viewers(items)).await
+            }
+            Request::Content { item, offset } => {
+                let part = self.handover.content(item, offset).await.map_err(|error| failure::of_handover(&error))?;
+                self.item(id, Reply::Content(part)).await
+            }
+            Request::Device(task) => {
+                let status = self.engine.device(task).await?;
+                self.item(id, Reply::Device(status)).await
+            }
         }
     }
 

@@ -27,6 +27,7 @@ pub async fn sweep(desk: &Desk) -> Result<Option<Stuck>, FetchError> {
             tracing::warn!(count = listing.strange.len(), "files that are none of Splitdrop's are left alone");
         }
         files.clear_opening()?;
+        files.clear_viewing()?;
         let mut stuck = None;
         let ciphertexts =
             listing.ciphertext.iter().map(|number| (*number, tidy_ciphertext(&files, &listing, &noted, *number)));

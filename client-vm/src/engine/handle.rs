@@ -1,8 +1,8 @@
 //! How the rest of the daemon talks to the engine.
 
 use control::{
-    Act, ActId, Deal, DownloadEntry, Event, Failure, FailureKind, OutgoingReply, QueueEntry, RemovalVerdict, ReplyText,
-    Session, Status, SyncReport, Taken, Undone, Wanted,
+    Act, ActId, Deal, DeviceStatus, DeviceTask, DownloadEntry, Event, Failure, FailureKind, OutgoingReply, QueueEntry,
+    RemovalVerdict, ReplyText, Session, Status, SyncReport, Taken, Undone, Wanted,
 };
 use protocol::value::{Fingerprint, ItemId, OneTimeCode, Passphrase, SourceId, Username};
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -17,6 +17,11 @@ impl<T> Answer<T> {
     /// Gives the answer; whoever asked may be gone.
     pub(super) fn give(self, result: Result<T, Failure>) {
         drop(self.0.send(result));
+    }
+
+    /// Waits until nobody waits for it any more. Cancel-safe.
+    pub(super) async fn closed(&mut self) {
+        self.0.closed().await;
     }
 
     /// Whether nobody waits any more.
@@ -44,6 +49,9 @@ pub(super) enum Command {
     Downloads(Answer<Vec<DownloadEntry>>),
     Pause(Answer<()>),
     Resume(Answer<()>),
+    Open { item: ItemId, answer: Answer<()> },
+    Viewers(Answer<Vec<ItemId>>),
+    Device { task: DeviceTask, answer: Answer<DeviceStatus> },
 }
 
 /// A handle to the engine. Clones reach the same one.
@@ -198,6 +206,30 @@ impl EngineHandle {
     /// [`Failure`].
     pub async fn resume(&self) -> Result<(), Failure> {
         self.ask(Command::Resume).await
+    }
+
+    /// Opens an item in a disposable VM. Events tell when it is closed.
+    ///
+    /// # Errors
+    /// [`Failure`]; then it was not opened.
+    pub async fn open(&self, item: ItemId) -> Result<(), Failure> {
+        self.ask(|answer| Command::Open { item, answer }).await
+    }
+
+    /// The items that are open in disposable VMs.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn viewers(&self) -> Result<Vec<ItemId>, Failure> {
+        self.ask(Command::Viewers).await
+    }
+
+    /// Has a device VM do something, and waits for its end. When the future is dropped the call is ended.
+    ///
+    /// # Errors
+    /// [`Failure`] where the device VM has not said how it went.
+    pub async fn device(&self, task: DeviceTask) -> Result<DeviceStatus, Failure> {
+        self.ask(|answer| Command::Device { task, answer }).await
     }
 
     /// The events from now on, until the engine has ended.

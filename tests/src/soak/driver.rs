@@ -250,7 +250,8 @@ impl Driver<'_> {
                 | Event::Erased(_)
                 | Event::ErasureFailed(_)
                 | Event::Paused(_)
-                | Event::Resumed => {}
+                | Event::Resumed
+                | Event::Viewer { .. } => {}
             }
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** nothing is drawn but on a terminal, and not before a person would wonder.
 //!
-//! **Invariant:** whoever calls it off (drops it unfinished) is told that the download goes on.
+//! **Invariant:** whoever calls it off (drops it unfinished) is told what becomes of what was begun.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -26,22 +26,30 @@ const GOES_ON: &str =
     "The download goes on: `splitdrop queue` shows how far it is, `splitdrop download --stop ITEM` ends it.\n";
 
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(in crate::cli) struct Screen {
     /// Since when something is under way; none where nothing can be drawn.
     begun: Option<Instant>,
     /// The lines above the cursor.
     drawn: Vec<String>,
     finished: bool,
+    /// What is said to whoever calls it off.
+    goodbye: &'static str,
 }
 
 impl Screen {
+    /// For downloads, which go on by themselves.
     pub(super) fn new() -> Self {
+        Self::saying(GOES_ON)
+    }
+
+    /// One that says this to whoever calls it off.
+    pub(in crate::cli) fn saying(goodbye: &'static str) -> Self {
         let draws = io::stderr().is_terminal() && std::env::var_os(TERM).is_none_or(|terminal| terminal != DUMB);
-        Self { begun: draws.then(Instant::now), drawn: Vec::new(), finished: false }
+        Self { begun: draws.then(Instant::now), drawn: Vec::new(), finished: false, goodbye }
     }
 
     /// Draws these lines in the place of those that were drawn before. They must hold nothing that moves a cursor.
-    pub(super) fn draw(&mut self, lines: Vec<String>) {
+    pub(in crate::cli) fn draw(&mut self, lines: Vec<String>) {
         if self.begun.is_none_or(|begun| begun.elapsed() < WORTH_A_WORD) || lines == self.drawn {
             return;
         }
@@ -50,7 +58,7 @@ impl Screen {
     }
 
     /// Takes the lines away: there is no more to come.
-    pub(super) fn finish(mut self) {
+    pub(in crate::cli) fn finish(mut self) {
         self.finished = true;
         write(&taken_away(self.drawn.len()));
     }
@@ -59,7 +67,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         if !self.finished {
-            write(&format!("{}{GOES_ON}", taken_away(self.drawn.len())));
+            write(&format!("{}{}", taken_away(self.drawn.len()), self.goodbye));
         }
     }
 }

@@ -184,7 +184,8 @@ impl Waiting {
             | Event::RemovalsHeld(_)
             | Event::Erased(_)
             | Event::ErasureFailed(_)
-            | Event::Act(_) => {}
+            | Event::Act(_)
+            | Event::Viewer { .. } => {}
         }
     }
 

@@ -11,7 +11,7 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
 /// So many bytes, to a tenth of a unit, and never more than they are.
-pub(super) fn bytes(count: u64) -> String {
+pub(in crate::cli) fn bytes(count: u64) -> String {
     if count < 1000 {
         return format!("{count} B");
     }

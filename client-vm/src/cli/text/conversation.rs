@@ -36,6 +36,31 @@ pub(in crate::cli) fn conversation(shown: &Conversation) -> String {
     for (at, line) in key::lines(source).into_iter().enumerate() {
         push(&mut text, if at == 0 { KEY } else { MORE }, &line);
     }
+    push_entries(&mut text, shown, Notes::ToWhoeverReads);
+    if let Some(draft) = &shown.draft {
+        let parts = ["draft".to_owned(), "not sent".to_owned()];
+        let note = format!("`splitdrop reply {}` goes on with it", short_id(source.id.as_str()));
+        entry(&mut text, &parts, Some(note), Some(draft.as_str()));
+    }
+    text
+}
+
+/// What was said in a conversation, in its order, for whoever has no Splitdrop: without the draft, which nobody has sent, and
+/// without commands.
+pub(in crate::cli) fn transcript(shown: &Conversation) -> String {
+    let mut text = format!("Conversation with {}\n", sanitized(shown.source.designation.as_str()));
+    push_entries(&mut text, shown, Notes::None);
+    text
+}
+
+/// Whether it is said what can be done about an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notes {
+    ToWhoeverReads,
+    None,
+}
+
+fn push_entries(text: &mut String, shown: &Conversation, noted: Notes) {
     if shown.items.is_empty() && shown.outgoing.is_empty() {
         text.push_str("\nNothing in this conversation.\n");
     }
@@ -49,7 +74,7 @@ pub(in crate::cli) fn conversation(shown: &Conversation) -> String {
             marks(shown, item, size).join(", "),
             length_and_name(item),
         ];
-        entry(&mut text, &parts, notes(item), shown.text(item));
+        entry(text, &parts, notes(item).filter(|_| noted == Notes::ToWhoeverReads), shown.text(item));
     }
     for reply in &shown.outgoing {
         let parts = [
@@ -60,14 +85,9 @@ pub(in crate::cli) fn conversation(shown: &Conversation) -> String {
             state(reply),
             short_time(reply.written),
         ];
-        entry(&mut text, &parts, outgoing_note(reply), Some(reply.text.as_str()));
+        let note = outgoing_note(reply).filter(|_| noted == Notes::ToWhoeverReads);
+        entry(text, &parts, note, Some(reply.text.as_str()));
     }
-    if let Some(draft) = &shown.draft {
-        let parts = ["draft".to_owned(), "not sent".to_owned()];
-        let note = format!("`splitdrop reply {}` goes on with it", short_id(source.id.as_str()));
-        entry(&mut text, &parts, Some(note), Some(draft.as_str()));
-    }
-    text
 }
 
 /// An empty line, a head, a note, and what was said.

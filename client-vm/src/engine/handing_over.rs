@@ -1,0 +1,221 @@
+//! Documents that are open in disposable VMs, and the call of a device VM.
+//!
+//! They last as long as a person likes, so they are counted apart from the calls that the sync, downloads and acts need, and
+//! hold none of these up.
+//!
+//! **Invariant:** at most [`MAX_CALLS`] of them go on, one of each item, and one of a device VM.
+//!
+//! **Invariant:** what was put there for a call is gone when its end is told.
+
+use std::collections::HashMap;
+
+use control::{DeviceStatus, DeviceTask, Event, Failure, FailureKind, ViewerStep};
+use protocol::value::ItemId;
+use qubes_rpc::name::TargetName;
+use tokio::task::Id;
+use tokio_util::sync::CancellationToken;
+
+use super::handle::Answer;
+use super::{Ended, Engine};
+use crate::failure::{self, failure};
+use crate::handover::{HandoverDesk, HandoverError, Opener, Running, Shown, read_status};
+use crate::settings::HandoverSettings;
+
+/// How many documents may be open, a device VM's call included: qrexec breaks at some more calls than these and the eight
+/// others.
+pub(super) const MAX_CALLS: usize = 8;
+
+/// What is handed over at present.
+#[derive(Debug)]
+pub(super) struct HandingOver {
+    desk: HandoverDesk,
+    opener: Opener,
+    viewer_vm: TargetName,
+    device_vm: TargetName,
+    printer_vm: TargetName,
+    viewers: HashMap<Id, ItemId>,
+    device: Option<Id>,
+}
+
+impl HandingOver {
+    pub(super) fn new(desk: HandoverDesk, settings: HandoverSettings) -> Self {
+        let HandoverSettings { open_in_vm, viewer_vm, device_vm, printer_vm } = settings;
+        let opener = Opener { program: open_in_vm };
+        Self { desk, opener, viewer_vm, device_vm, printer_vm, viewers: HashMap::new(), device: None }
+    }
+
+    /// The items that are open, in the order of their ids.
+    pub(super) fn viewers(&self) -> Vec<ItemId> {
+        let mut items: Vec<_> = self.viewers.values().copied().collect();
+        items.sort_unstable();
+        items
+    }
+
+    fn refuse_if_full(&self) -> Result<(), Failure> {
+        let calls = self.viewers.len().saturating_add(usize::from(self.device.is_some()));
+        if calls < MAX_CALLS {
+            return Ok(());
+        }
+        let text = format!("{MAX_CALLS} documents are open in other VMs, and no more may be: close one of them first");
+        Err(failure(FailureKind::Conflict, text))
+    }
+
+    fn refuse_if_open(&self, item: ItemId) -> Result<(), Failure> {
+        if self.viewers.values().any(|open| *open == item) {
+            let text = format!("the item {item} is open already: close it there before you open it again");
+            return Err(failure(FailureKind::Conflict, text));
+        }
+        Ok(())
+    }
+
+    fn refuse_if_busy(&self) -> Result<(), Failure> {
+        if self.device.is_some() {
+            return Err(failure(
+                FailureKind::Conflict,
+                "something is being copied or printed already: wait for its end",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whom a task goes to.
+    fn vm(&self, task: &DeviceTask) -> &TargetName {
+        match task {
+            DeviceTask::CheckDrive | DeviceTask::Copy { .. } => &self.device_vm,
+            DeviceTask::CheckPrinter | DeviceTask::Print { .. } => &self.printer_vm,
+        }
+    }
+}
+
+/// Hands an item to a disposable VM.
+async fn hand_over(
+    desk: &HandoverDesk,
+    opener: &Opener,
+    vm: &TargetName,
+    item: ItemId,
+) -> Result<(Shown, Running), HandoverError> {
+    let shown = desk.show(item).await?;
+    match opener.open(vm, &shown.path) {
+        Ok(running) => Ok((shown, running)),
+        Err(error) => {
+            desk.hide(shown.number).await?;
+            Err(error)
+        }
+    }
+}
+
+/// Has a device VM do its task. The archive goes, whatever comes of it.
+async fn have_done(
+    desk: &HandoverDesk,
+    opener: &Opener,
+    vm: &TargetName,
+    task: DeviceTask,
+    stop: &CancellationToken,
+) -> Result<DeviceStatus, HandoverError> {
+    let archive = desk.archive(task, stop).await?;
+    let ended = match opener.open(vm, &archive) {
+        Ok(running) => running.ended(stop).await,
+        Err(error) => Err(error),
+    };
+    desk.remove_archive().await?;
+    read_status(&ended?, vm)
+}
+
+impl Engine {
+    /// Opens an item in a disposable VM. The answer says that it was handed over, or not.
+    pub(super) fn open(&mut self, item: ItemId, answer: Answer<()>) {
+        let refused = self.handing_over.refuse_if_open(item).and_then(|()| self.handing_over.refuse_if_full());
+        if let Err(told) = refused {
+            answer.give(Err(told));
+            return;
+        }
+        let (desk, opener) = (self.handing_over.desk.clone(), self.handing_over.opener.clone());
+        let (vm, events, stop) = (self.handing_over.viewer_vm.clone(), self.events.clone(), self.quit.clone());
+        let task = self.tasks.spawn(async move {
+            let (shown, running) = match hand_over(&desk, &opener, &vm, item).await {
+                Ok(handed) => handed,
+                Err(error) => {
+                    tracing::warn!(%item, "an item could not be opened");
+                    answer.give(Err(failure::of_handover(&error)));
+                    return Ended::Viewer(None);
+                }
+            };
+            drop(events.send(Event::Viewer { item, step: ViewerStep::Opened }));
+            answer.give(Ok(()));
+            let mut closed = running.closed(&stop).await;
+            if let Err(error) = desk.hide(shown.number).await {
+                tracing::error!(error = failure::chain(&error), "could not remove what was shown");
+                closed = closed.and(Err(error));
+            }
+            Ended::Viewer(Some(closed.map_err(|error| failure::of_handover(&error))))
+        });
+        self.handing_over.viewers.insert(task.id(), item);
+    }
+
+    /// A document was closed, or broke off; none where it was never open.
+    pub(super) fn viewer_ended(&mut self, task: Id, ended: Option<Result<(), Failure>>) {
+        let Some(item) = self.handing_over.viewers.remove(&task) else { return };
+        let step = match ended {
+            None => return,
+            Some(Ok(())) => ViewerStep::Closed,
+            Some(Err(told)) => {
+                tracing::warn!(%item, kind = ?told.kind, "an open document broke off");
+                ViewerStep::Failed(told)
+            }
+        };
+        self.emit(Event::Viewer { item, step });
+    }
+
+    /// The items that are open.
+    pub(super) fn viewers(&self, answer: Answer<Vec<ItemId>>) {
+        answer.give(Ok(self.handing_over.viewers()));
+    }
+
+    /// Has a device VM do something. It ends when nobody waits for the answer any more.
+    pub(super) fn have_device_do(&mut self, task: DeviceTask, mut answer: Answer<DeviceStatus>) {
+        let refused = self.handing_over.refuse_if_busy().and_then(|()| self.handing_over.refuse_if_full());
+        if let Err(told) = refused {
+            answer.give(Err(told));
+            return;
+        }
+        let (desk, opener) = (self.handing_over.desk.clone(), self.handing_over.opener.clone());
+        let (vm, stop) = (self.handing_over.vm(&task).clone(), self.quit.child_token());
+        let spawned = self.tasks.spawn(async move {
+            let done = {
+                let working = have_done(&desk, &opener, &vm, task, &stop);
+                tokio::pin!(working);
+                tokio::select! {
+                    done = &mut working => done,
+                    () = answer.closed() => {
+                        stop.cancel();
+                        working.await
+                    }
+                }
+            };
+            match &done {
+                Ok(status) => tracing::info!(status = status.word(), "a device VM's call ended"),
+                Err(_) => tracing::warn!("a device VM's call failed"),
+            }
+            Ended::Device(answer, done.map_err(|error| failure::of_handover(&error)))
+        });
+        self.handing_over.device = Some(spawned.id());
+    }
+
+    /// A device VM's call has ended. Whoever hears of it may make the next one.
+    pub(super) fn device_ended(&mut self, answer: Answer<DeviceStatus>, done: Result<DeviceStatus, Failure>) {
+        self.handing_over.device = None;
+        answer.give(done);
+    }
+
+    /// The task of a document or of a device VM's call panicked.
+    pub(super) fn handover_panicked(&mut self, task: Id) -> bool {
+        if self.handing_over.device == Some(task) {
+            self.handing_over.device = None;
+            return true;
+        }
+        let Some(item) = self.handing_over.viewers.remove(&task) else { return false };
+        let told = failure(FailureKind::Internal, "opening it met a fault: see the daemon's log");
+        self.emit(Event::Viewer { item, step: ViewerStep::Failed(told) });
+        true
+    }
+}
