@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, CallId, MAX_DELETED};
+use crate::confinement::Confinement;
 use crate::error::{CallError, ErrorKind, Stage};
 use crate::handshake::ApiLevel;
 use crate::record::{Journalist, Listed, Reply, Source, Submission};
@@ -157,6 +158,8 @@ pub struct Health {
     pub speaks: ApiLevel,
     /// The last contact with the server within this qrexec call.
     pub contact: ServerContact,
+    /// How the kernel confines the proxy.
+    pub confinement: Confinement,
 }
 
 /// The proxy's last contact with the server, within one qrexec call: the proxy keeps nothing beyond it.

@@ -214,6 +214,19 @@ pub enum Refusal {
     /// A setting of the proxy VM is invalid.
     #[error("the proxy VM is not configured: {} is not valid", .0.as_str())]
     SettingInvalid(SettingName),
+    /// The proxy VM's settings do not list the VM that calls.
+    #[error("the proxy VM takes no calls from this VM: add its name to {} in dom0", .0.as_str())]
+    Caller(SettingName),
+    /// The kernel of the proxy VM enforces less than a setting demands.
+    #[error(
+        "the kernel of the proxy VM does not confine files and network, as {} demands: \
+         use Linux 6.7 or newer with Landlock there, or switch the setting off",
+        .0.as_str()
+    )]
+    Landlock(SettingName),
+    /// The proxy could not confine itself.
+    #[error("the proxy could not confine itself with seccomp, and does nothing without: see its log in the proxy VM")]
+    Unconfined,
 }
 
 /// Builds the client's first frame's payload.

@@ -14,6 +14,7 @@
 pub mod answer;
 pub mod call;
 pub mod codec;
+pub mod confinement;
 pub mod error;
 pub mod frame;
 pub mod handshake;
@@ -23,6 +24,7 @@ pub mod value;
 
 pub use answer::{Answer, Deletion, Download, FromProxy, Health, Items, ServerContact, SignedIn, StoredReply, Sum};
 pub use call::{Call, CallId, Deadline, Request, SeenItems, ToProxy};
+pub use confinement::{Confinement, Landlock, Seccomp};
 pub use error::{CallError, ErrorKind, Retry, Stage};
 pub use handshake::{ApiLevel, Hello, Limits, Refusal, Welcome};
 pub use record::{Field, Journalist, Listed, Reply, Source, SourceKey, Submission, SubmissionKind, Unreadable};

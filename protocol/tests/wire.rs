@@ -168,10 +168,16 @@ fn parts() -> Vec<(String, Part)> {
     let mut parts: Vec<_> = contacts
         .into_iter()
         .map(|(name, contact)| {
-            let health = Health { tor: true, speaks: ApiLevel::V1, contact };
+            let health = Health { tor: true, speaks: ApiLevel::V1, contact, confinement: Confinement::NONE };
             (format!("health/{name}"), Part::Items(Items::Health(health)))
         })
         .collect();
+    let levels = [Landlock::None, Landlock::Files, Landlock::FilesAndNetwork, Landlock::FilesNetworkAndSignals];
+    parts.extend(levels.into_iter().map(|landlock| {
+        let confinement = Confinement { seccomp: Seccomp::Enforced, landlock };
+        let health = Health { tor: true, speaks: ApiLevel::V1, contact: ServerContact::NoneYet, confinement };
+        (format!("health/confined/{}", landlock.name()), Part::Items(Items::Health(health)))
+    }));
     parts.extend(
         [
             ("begin", Part::Begin),
@@ -258,6 +264,9 @@ fn welcomes() -> Vec<(&'static str, Welcome)> {
         ("scope", Welcome::Refused(Refusal::Scope { started: Scope::Session })),
         ("missing", Welcome::Refused(Refusal::SettingMissing(setting()))),
         ("invalid", Welcome::Refused(Refusal::SettingInvalid(setting()))),
+        ("caller", Welcome::Refused(Refusal::Caller(setting()))),
+        ("landlock", Welcome::Refused(Refusal::Landlock(setting()))),
+        ("unconfined", Welcome::Refused(Refusal::Unconfined)),
     ]
 }
 

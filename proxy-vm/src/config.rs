@@ -6,6 +6,8 @@
 //! | `SD_PROXY_TOR` | `on`, or `off` to connect directly, which no onion service permits | `on` |
 //! | `SD_PROXY_SOCKS` | Tor's SOCKS server, as IP address and port | `127.0.0.1:9150` |
 //! | `SD_PROXY_DELETE_LIMIT` | how many targets one session may delete, 1 to 10000 | `200` |
+//! | `SD_PROXY_CLIENTS` | the VMs that may call, with commas between them | `sd-app` |
+//! | `SD_PROXY_REQUIRE_LANDLOCK` | `on`: no session where the kernel does not confine files and network; or `off` | `off` |
 //! | `SD_PROXY_LOG` | `off`, `error`, `warn`, `info`, `debug` or `trace` | `info` |
 //! | `SD_PROXY_LOG_FILE` | an absolute path: log to this file instead of journald or syslog | none |
 //!
@@ -13,16 +15,18 @@
 //!
 //! **Invariant:** the name of an onion service is never looked up: without Tor there is none to connect to.
 
+mod callers;
 mod origin;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use protocol::value::SettingName;
-use protocol::{Refusal, Scope};
+use protocol::{Landlock, Refusal, Scope};
 use qubes_rpc::qubesdb::QubesDbError;
 use tracing_subscriber::filter::LevelFilter;
 
+pub use callers::{CallerRefused, Callers};
 pub use origin::{Origin, OriginError};
 
 use crate::delete_limit::DeleteLimit;
@@ -35,6 +39,10 @@ pub const TOR: &str = "SD_PROXY_TOR";
 pub const SOCKS: &str = "SD_PROXY_SOCKS";
 /// The setting that holds how much one session may delete.
 pub const DELETE_LIMIT: &str = "SD_PROXY_DELETE_LIMIT";
+/// The setting that lists who may call.
+pub const CLIENTS: &str = "SD_PROXY_CLIENTS";
+/// The setting that insists on Landlock.
+pub const REQUIRE_LANDLOCK: &str = "SD_PROXY_REQUIRE_LANDLOCK";
 /// The setting that holds the log's level.
 pub const LOG: &str = "SD_PROXY_LOG";
 /// The setting that sends the log to a file.
@@ -52,6 +60,10 @@ pub struct Config {
     pub route: Route,
     /// How much one session may delete.
     pub delete_limit: DeleteLimit,
+    /// Who may call.
+    pub callers: Callers,
+    /// What the kernel must enforce.
+    pub least_landlock: Landlock,
     /// The log.
     pub log: LogSettings,
 }
@@ -151,6 +163,17 @@ impl Config {
             Some(text) => DeleteLimit::parse(text)
                 .ok_or_else(|| fault(DELETE_LIMIT, SettingProblem::Invalid("a number from 1 to 10000")))?,
         };
+        let callers = match value(CLIENTS)?.as_deref() {
+            None => Callers::default(),
+            Some(text) => {
+                Callers::parse(text).ok_or_else(|| fault(CLIENTS, SettingProblem::Invalid("names of VMs")))?
+            }
+        };
+        let least_landlock = match value(REQUIRE_LANDLOCK)?.as_deref() {
+            None | Some("off") => Landlock::None,
+            Some("on") => Landlock::FilesAndNetwork,
+            Some(_) => return Err(fault(REQUIRE_LANDLOCK, SettingProblem::Invalid("`on` or `off`"))),
+        };
         let level = match value(LOG)?.as_deref() {
             None => LevelFilter::INFO,
             Some(name) => level(name).ok_or_else(|| fault(LOG, SettingProblem::Invalid("a level")))?,
@@ -159,7 +182,7 @@ impl Config {
         if file.as_ref().is_some_and(|path| !path.is_absolute()) {
             return Err(fault(LOG_FILE, SettingProblem::Invalid("an absolute path")));
         }
-        Ok(Self { origin, route, delete_limit, log: LogSettings { level, file } })
+        Ok(Self { origin, route, delete_limit, callers, least_landlock, log: LogSettings { level, file } })
     }
 }
 
@@ -220,6 +243,8 @@ mod tests {
         let config = load(&[(ORIGIN, "http://example.onion")]).unwrap();
         assert_eq!(config.route, Route::Tor { socks: "127.0.0.1:9150".parse().unwrap() });
         assert_eq!(config.delete_limit, DeleteLimit::default());
+        assert_eq!(config.callers, Callers::default());
+        assert_eq!(config.least_landlock, Landlock::None);
         assert_eq!(config.log, LogSettings::default());
         assert_eq!(refusal(&[]), Refusal::SettingMissing(SettingName::try_new(ORIGIN).unwrap()));
     }
@@ -237,6 +262,8 @@ mod tests {
             (DELETE_LIMIT, "0"),
             (DELETE_LIMIT, "10001"),
             (DELETE_LIMIT, "none"),
+            (CLIENTS, "sd-app,*"),
+            (REQUIRE_LANDLOCK, "yes"),
             (LOG, "proxy_vm=trace"),
             (LOG_FILE, "proxy.log"),
         ] {

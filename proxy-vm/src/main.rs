@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::Scope;
-use protocol::value::SoftwareVersion;
+use protocol::value::{SettingName, SoftwareVersion};
+use protocol::{Refusal, Scope};
 use proxy_vm::config::{self, Config, LogSettings, Route, SettingError, SettingProblem};
+use proxy_vm::confinement::{Reach, confine};
 use proxy_vm::journalist_api::{HttpApi, Limits};
 use proxy_vm::log;
 use proxy_vm::session::Session;
@@ -29,6 +30,10 @@ Settings (dom0: qvm-features VM vm-config.NAME VALUE; elsewhere the environment)
   SD_PROXY_TOR           on or off (default: on, which an onion service requires)
   SD_PROXY_SOCKS         Tor's SOCKS server (default: 127.0.0.1:9150)
   SD_PROXY_DELETE_LIMIT  how many targets one session may delete (default: 200)
+  SD_PROXY_CLIENTS       the VMs that may call, with commas between (default: sd-app)
+  SD_PROXY_REQUIRE_LANDLOCK
+                         on: no session where the kernel does not confine files and
+                         network; or off (default: off)
   SD_PROXY_LOG           off, error, warn, info, debug or trace (default: info)
   SD_PROXY_LOG_FILE      log to this file, not to journald or syslog
 
@@ -98,19 +103,9 @@ fn complain(text: &str) {
 fn start(scope: Scope) -> anyhow::Result<Exit> {
     let config = start_log(Config::load(qubesdb::setting));
     log::panics();
-    let session = match config {
-        Ok(config) => {
-            warn_of(&config);
-            let tor = matches!(config.route, Route::Tor { .. });
-            Session::new(HttpApi::try_new(&config, Limits::default())?, tor, config.delete_limit)
-        }
-        Err(error) => {
-            tracing::error!(%error, "no session without valid settings");
-            Session::refused(error.refusal()?)
-        }
-    };
+    let ready = ready(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let exit = runtime.block_on(serve(scope, session));
+    let exit = runtime.block_on(serve(scope, ready));
     // A name look-up may hang in the operating system.
     runtime.shutdown_timeout(Duration::from_millis(100));
     exit
@@ -129,6 +124,49 @@ fn start_log(config: Result<Config, SettingError>) -> Result<Config, SettingErro
     }
 }
 
+/// All that a session needs and that reads files; or why there is none.
+fn ready(config: Result<Config, SettingError>) -> anyhow::Result<Result<(Config, HttpApi), Refusal>> {
+    let config = match config {
+        Ok(config) => config,
+        Err(error) => {
+            tracing::error!(%error, "no session without valid settings");
+            return Ok(Err(error.refusal()?));
+        }
+    };
+    let caller = std::env::var_os("QREXEC_REMOTE_DOMAIN").map(|name| name.to_string_lossy().into_owned());
+    if let Err(reason) = config.callers.check(caller.as_deref()) {
+        tracing::error!(%reason, "no session for this caller");
+        return Ok(Err(Refusal::Caller(SettingName::try_new(config::CLIENTS)?)));
+    }
+    warn_of(&config);
+    // Certificates are read here.
+    let api = HttpApi::try_new(&config, Limits::default())?;
+    Ok(Ok((config, api)))
+}
+
+/// The session of this process, which is confined from here on.
+fn confined(ready: Result<(Config, HttpApi), Refusal>) -> anyhow::Result<Session<HttpApi>> {
+    let reach = ready.as_ref().map_or(Reach::Nothing, |(config, _)| Reach::of(config));
+    let confinement = match confine(reach) {
+        Ok(confinement) => confinement,
+        Err(error) => {
+            tracing::error!(error = format!("{:#}", anyhow::Error::new(error)), "no session without confinement");
+            return Ok(Session::refused(Refusal::Unconfined));
+        }
+    };
+    tracing::info!(seccomp = confinement.seccomp.name(), landlock = confinement.landlock.name(), "confined");
+    let (config, api) = match ready {
+        Ok(ready) => ready,
+        Err(refusal) => return Ok(Session::refused(refusal)),
+    };
+    if confinement.landlock < config.least_landlock {
+        tracing::error!("no session: {} demands more than this kernel enforces", config::REQUIRE_LANDLOCK);
+        return Ok(Session::refused(Refusal::Landlock(SettingName::try_new(config::REQUIRE_LANDLOCK)?)));
+    }
+    let tor = matches!(config.route, Route::Tor { .. });
+    Ok(Session::new(api, tor, config.delete_limit, confinement))
+}
+
 fn warn_of(config: &Config) {
     if config.route == Route::Direct {
         tracing::warn!("TOR IS OFF: the server is reached directly, and whoever watches the network can tell");
@@ -142,9 +180,12 @@ fn warn_of(config: &Config) {
     }
 }
 
-async fn serve(scope: Scope, session: Session<HttpApi>) -> anyhow::Result<Exit> {
+async fn serve(scope: Scope, ready: Result<(Config, HttpApi), Refusal>) -> anyhow::Result<Exit> {
     let (input, output) = stdio::take()?;
     let mut terminated = signal(SignalKind::terminate())?;
+    let software = SoftwareVersion::try_new(env!("CARGO_PKG_VERSION"))?;
+    // All is open that must be, there is one thread, and nothing of the client's was read yet.
+    let session = confined(ready)?;
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let asked_to_stop = stop.clone();
@@ -152,7 +193,6 @@ async fn serve(scope: Scope, session: Session<HttpApi>) -> anyhow::Result<Exit> 
         terminated.recv().await;
         asked_to_stop.cancel();
     });
-    let software = SoftwareVersion::try_new(env!("CARGO_PKG_VERSION"))?;
     tracing::info!(%scope, "session started");
     match qubes_rpc::serve::serve(input, output, scope, software, Arc::new(session), stop).await {
         Ok(()) => {

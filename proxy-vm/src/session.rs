@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use protocol::{Call, CallError, ErrorKind, Health, Hello, Items, Refusal, Retry, Stage};
+use protocol::{Call, CallError, Confinement, ErrorKind, Health, Hello, Items, Refusal, Retry, Stage};
 use qubes_rpc::serve::{Responder, Service};
 use tokio::time::Instant;
 
@@ -20,27 +20,30 @@ use crate::outlet::{Contacts, Outlet};
 pub struct Session<A> {
     api: Result<A, Refusal>,
     tor: bool,
+    confinement: Confinement,
     contacts: Contacts,
     delete_targets: DeleteTargets,
 }
 
 impl<A: JournalistApi> Session<A> {
-    /// A session that performs its calls through `api`; `tor` says whether that goes through Tor, and `delete_limit`
-    /// how much they may delete.
+    /// A session that performs its calls through `api`; `tor` says whether that goes through Tor, `delete_limit` how much
+    /// they may delete, and `confinement` what the kernel keeps this process from.
     #[must_use]
-    pub fn new(api: A, tor: bool, delete_limit: DeleteLimit) -> Self {
-        Self { api: Ok(api), tor, contacts: Contacts::default(), delete_targets: DeleteTargets::new(delete_limit) }
+    pub fn new(api: A, tor: bool, delete_limit: DeleteLimit, confinement: Confinement) -> Self {
+        let delete_targets = DeleteTargets::new(delete_limit);
+        Self { api: Ok(api), tor, confinement, contacts: Contacts::default(), delete_targets }
     }
 
     /// A session that only tells the client why there is none.
     #[must_use]
     pub fn refused(refusal: Refusal) -> Self {
         let delete_targets = DeleteTargets::new(DeleteLimit::default());
-        Self { api: Err(refusal), tor: false, contacts: Contacts::default(), delete_targets }
+        let confinement = Confinement::NONE;
+        Self { api: Err(refusal), tor: false, confinement, contacts: Contacts::default(), delete_targets }
     }
 
     fn health(&self) -> Health {
-        Health { tor: self.tor, speaks: A::SPEAKS, contact: self.contacts.last() }
+        Health { tor: self.tor, speaks: A::SPEAKS, contact: self.contacts.last(), confinement: self.confinement }
     }
 }
 

@@ -72,6 +72,7 @@ async fn the_server_is_reached_through_socks_alone_and_by_its_name() {
     assert_eq!(refreshed["sync"]["counts"]["sources"], 21);
     let status = environment.json(&["status"], "").await.unwrap();
     assert_eq!(status["proxy"]["tor"], true);
+    assert_eq!(status["proxy"]["seccomp"], "enforced");
     assert!(environment.run(["status"], "").await.unwrap().stdout.contains("through Tor"));
     environment.json(&["logout"], "").await.unwrap();
 

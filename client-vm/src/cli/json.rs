@@ -204,6 +204,8 @@ fn proxy(proxy: &ProxyStatus) -> Value {
             "state": "connected",
             "version": software.as_str(),
             "tor": health.tor,
+            "seccomp": health.confinement.seccomp.name(),
+            "landlock": health.confinement.landlock.name(),
             "speaks": match health.speaks {
                 ApiLevel::V1 => "v1",
                 ApiLevel::V2 => "v2",

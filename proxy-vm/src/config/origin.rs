@@ -51,6 +51,19 @@ impl Origin {
         url
     }
 
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        // Both schemes that there are have one.
+        self.0.port_or_known_default().unwrap_or_default()
+    }
+
+    /// The host, where it is an address and no name.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        self.0.host_str().unwrap_or_default().trim_matches(['[', ']']).parse().ok()
+    }
+
     /// Whether the connection to it is encrypted by TLS.
     #[must_use]
     pub fn is_https(&self) -> bool {
@@ -68,8 +81,7 @@ impl Origin {
     /// Whether it is on this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        let host = self.0.host_str().unwrap_or_default();
-        host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        self.address().is_some_and(|address| address.is_loopback())
     }
 }
 

@@ -9,8 +9,8 @@ use protocol::answer::{Part, ServerContact};
 use protocol::handshake::{Welcome, decode_welcome, encode_hello};
 use protocol::value::{SoftwareVersion, Token};
 use protocol::{
-    Answer, Call, CallError, CallId, Deadline, Deletion, FromProxy, Hello, Items, Limits as SessionLimits, Listed,
-    Request, Scope, ToProxy,
+    Answer, Call, CallError, CallId, Confinement, Deadline, Deletion, FromProxy, Hello, Items, Limits as SessionLimits,
+    Listed, Request, Scope, ToProxy,
 };
 use proxy_vm::config::{self, Config};
 use proxy_vm::journalist_api::{HttpApi, Limits};
@@ -115,7 +115,9 @@ impl Client {
         let settings: HashMap<_, _> = settings.iter().copied().collect();
         let config = Config::load(|name| Ok(settings.get(name).map(|value| (*value).to_owned()))).unwrap();
         let tor = config.route != config::Route::Direct;
-        let session = Arc::new(Session::new(HttpApi::try_new(&config, limits).unwrap(), tor, config.delete_limit));
+        let api = HttpApi::try_new(&config, limits).unwrap();
+        // This process is the tests' own; `process.rs` has the confined one.
+        let session = Arc::new(Session::new(api, tor, config.delete_limit, Confinement::NONE));
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (from_client, to_client) = tokio::io::split(theirs);
         let mut serving = JoinSet::new();

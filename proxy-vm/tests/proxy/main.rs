@@ -14,6 +14,7 @@ mod server;
 mod socks_stub;
 
 mod acts;
+mod confined;
 mod conversation;
 mod delete_limit;
 mod downloads;

@@ -38,13 +38,27 @@ pub(crate) fn start(variables: &[(&str, &str)]) -> (Client, Child) {
     start_in(Scope::Metadata, variables)
 }
 
+/// The program as it is called by another VM than the client's, or by nobody.
+pub(crate) fn start_as(caller: Option<&str>, variables: &[(&str, &str)]) -> (Client, Child) {
+    let mut command = service(Scope::Metadata, variables);
+    match caller {
+        Some(caller) => command.env("QREXEC_REMOTE_DOMAIN", caller),
+        None => command.env_remove("QREXEC_REMOTE_DOMAIN"),
+    };
+    over(command)
+}
+
 fn start_in(scope: Scope, variables: &[(&str, &str)]) -> (Client, Child) {
-    let mut child = service(scope, variables).spawn().unwrap();
+    over(service(scope, variables))
+}
+
+fn over(mut command: Command) -> (Client, Child) {
+    let mut child = command.spawn().unwrap();
     let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     (Client::over(Box::new(stdout), Box::new(stdin), JoinSet::new()), child)
 }
 
-async fn code_and_stderr(mut child: Child) -> (ExitStatus, String) {
+pub(crate) async fn code_and_stderr(mut child: Child) -> (ExitStatus, String) {
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).await.unwrap();
     (child.wait().await.unwrap(), stderr)

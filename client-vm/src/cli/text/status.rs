@@ -1,8 +1,8 @@
 //! How things are, in words.
 
 use control::{ErasureFault, ProxyStatus, Status};
-use protocol::ServerContact;
 use protocol::value::Timestamp;
+use protocol::{Confinement, Landlock, Seccomp, ServerContact};
 
 use super::super::safe_text::sanitized;
 use super::amount::{ago, until};
@@ -110,14 +110,30 @@ fn proxy(proxy: &ProxyStatus) -> String {
                     format!("{} at {}, {} s ago", kind.describe(), stage.name(), ago_ms / 1000)
                 }
             };
-            format!("version {}, {way}; {contact}", software.as_str())
+            format!("version {}, {way}; {}; {contact}", software.as_str(), confined(health.confinement))
         }
     }
+}
+
+/// What the kernel keeps the proxy from.
+fn confined(confinement: Confinement) -> String {
+    let seccomp = match confinement.seccomp {
+        Seccomp::Off => "NOT confined by seccomp",
+        Seccomp::Enforced => "confined by seccomp",
+    };
+    let landlock = match confinement.landlock {
+        Landlock::None => "NOT by Landlock",
+        Landlock::Files => "by Landlock: files, NOT the network",
+        Landlock::FilesAndNetwork => "by Landlock: files and network",
+        Landlock::FilesNetworkAndSignals => "by Landlock: files, network and signals",
+    };
+    format!("{seccomp}, {landlock}")
 }
 
 #[cfg(test)]
 mod tests {
     use control::{Counts, LaneCounts, PauseReason, QueueStatus, SyncOutcome, SyncReport, SyncStart};
+    use protocol::{ApiLevel, Health};
 
     use super::super::super::samples::{self, at};
     use super::*;
@@ -133,6 +149,29 @@ mod tests {
              private key  by split-gpg\n\
              newsroom key AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA\n"
         );
+    }
+
+    #[test]
+    fn it_says_how_far_the_proxy_is_confined() {
+        let mut connected = samples::status();
+        let levels = [
+            (Landlock::None, "NOT by Landlock"),
+            (Landlock::Files, "by Landlock: files, NOT the network"),
+            (Landlock::FilesAndNetwork, "by Landlock: files and network"),
+            (Landlock::FilesNetworkAndSignals, "by Landlock: files, network and signals"),
+        ];
+        for (landlock, said) in levels {
+            let health = Health {
+                tor: true,
+                speaks: ApiLevel::V1,
+                contact: ServerContact::NoneYet,
+                confinement: Confinement { seccomp: Seccomp::Enforced, landlock },
+            };
+            connected.proxy = ProxyStatus::Connected { software: connected.version.clone(), health };
+            let line = "proxy        version 0.1.0, through Tor; confined by seccomp, ";
+            let expected = format!("{line}{said}; has not asked the server yet\n");
+            assert!(status(&connected, at(0)).contains(&expected), "{expected}");
+        }
     }
 
     #[test]
