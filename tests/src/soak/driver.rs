@@ -247,7 +247,9 @@ impl Driver<'_> {
                 | Event::Read(_)
                 | Event::KeyHeld { .. }
                 | Event::Paused(_)
-                | Event::Resumed => {}
+                | Event::Resumed
+                | Event::RemovalsHeld(_)
+                | Event::ErasureFailed(_) => {}
             }
         }
     }
