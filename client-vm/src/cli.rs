@@ -39,6 +39,7 @@ use reply::Editing;
 pub use safe_text::sanitized;
 
 use crate::clock::Clock;
+use crate::confinement;
 use crate::settings::Settings;
 use crate::signals::EndSignals;
 
@@ -72,6 +73,8 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<Exit, CliError> {
+    // Before there is a second thread, and before anything is read that somebody else wrote.
+    confinement::confine()?;
     let mut settings = Settings::load(|name| std::env::var_os(name), args.socket.clone())?;
     if let Command::Daemon { log_file } = &args.command {
         settings.log_file = log_file.clone().or(settings.log_file);

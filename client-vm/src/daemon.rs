@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub use log::LogError;
 
 use crate::clock::Clock;
+use crate::confinement::{self, NetworkError};
 use crate::download::{Desk, FetchError, sweep};
 use crate::engine::{Engine, EngineHandle, EngineParts};
 use crate::failure::chain;
@@ -57,6 +58,9 @@ pub enum DaemonError {
     /// At the control socket's path there is something else, or somebody else's.
     #[error("{} is no socket of this user's: choose another path with --socket", .0.display())]
     NoSocket(PathBuf),
+    /// The VM is not one to run in.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     /// Files and database could not be made to agree.
     #[error("could not check the files")]
     Sweep(#[from] FetchError),
@@ -93,6 +97,9 @@ pub enum DaemonError {
 /// # Errors
 /// [`DaemonError`].
 pub fn run(settings: &Settings) -> Result<(), DaemonError> {
+    if !settings.allow_network {
+        confinement::refuse_a_network()?;
+    }
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
     let set_up = |path: &PathBuf| {
         let path = path.clone();

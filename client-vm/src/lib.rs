@@ -10,6 +10,7 @@ pub mod acts;
 mod characters;
 pub mod cli;
 pub mod clock;
+pub mod confinement;
 pub mod daemon;
 pub mod download;
 pub mod engine;

@@ -39,6 +39,8 @@ pub struct Settings {
     pub sync: SyncSettings,
     /// How acts are sent.
     pub acts: ActSettings,
+    /// Whether the daemon starts in a VM that has a network.
+    pub allow_network: bool,
     /// Whether messages and replies are fetched by themselves.
     pub fetch_messages: bool,
     /// Whether files are taken of which the server claims no SHA-256.
@@ -218,6 +220,7 @@ struct File {
     log_file: Option<PathBuf>,
     sync: Option<SyncTable>,
     acts: Option<ActsTable>,
+    allow_network: Option<bool>,
     fetch_messages: Option<bool>,
     files_without_etag: Option<bool>,
     openpgp: Option<OpenPgpTable>,
@@ -398,6 +401,7 @@ impl Settings {
             log_file: file.log_file,
             acts: file.acts.unwrap_or_default().settings()?,
             sync: file.sync.unwrap_or_default().settings().map_err(SettingsError::Time)?,
+            allow_network: file.allow_network.unwrap_or(false),
             fetch_messages: file.fetch_messages.unwrap_or(true),
             files_without_etag: file.files_without_etag.unwrap_or(false),
             openpgp: file.openpgp.unwrap_or_default().settings()?,
@@ -445,6 +449,7 @@ mod tests {
         assert_eq!(settings.socket, Path::new("/run/user/1000/splitdrop/control.sock"));
         assert_eq!(settings.proxy_vm.as_str(), "sd-proxy");
         assert_eq!(settings.qrexec_client, Path::new("/usr/bin/qrexec-client-vm"));
+        assert!(!settings.allow_network);
     }
 
     #[test]

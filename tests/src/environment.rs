@@ -80,8 +80,8 @@ pub struct EnvironmentOptions {
     pub system: System,
     /// How the stand-in for qrexec behaves.
     pub qrexec: Conditions,
-    /// dom0's policy files beside the shipped one, as names and texts. Of all rules that match the first decides, in the
-    /// order of the files' names.
+    /// dom0's policy files beside the shipped one, as names and texts; one with its name takes its place. Of all rules that
+    /// match the first decides, in the order of the files' names.
     pub policy: Vec<(String, String)>,
 }
 
@@ -268,16 +268,18 @@ impl Environment {
             }
             KeyAccess::Table(text) => text,
         };
+        let (isolation, listen) = Isolation::make(&programs.staging)?;
+        // Without a namespace of its own the daemon sees this machine's network, and would not start.
+        let network = if isolation.missing().is_some() { "allow_network = true\n" } else { "" };
         let config = configuration::with_grace(&options.client_config, options.delete_grace);
         let handover = format!("[handover]\nopen_in_vm = \"{}\"\n", programs.open_in_vm.display());
-        std::fs::write(directory.path().join(CONFIG), format!("{config}\n{openpgp}\n{handover}"))
+        std::fs::write(directory.path().join(CONFIG), format!("{network}{config}\n{openpgp}\n{handover}"))
             .map_err(failed("write a configuration"))?;
         let mut client_settings =
             BTreeMap::from([(FINGERPRINT_SETTING.to_owned(), options.server.newsroom.fingerprint().to_owned())]);
         client_settings.extend(options.client_settings);
         let server = Server::start(options.server).await?;
         let names = NameTable::new().with(ONION, ONION_PORT, server.address())?;
-        let (isolation, listen) = Isolation::make(&programs.staging)?;
         let socks = SocksServer::start(SocksOptions { listen, ..SocksOptions::new(names) })?;
         let mut settings = BTreeMap::from([
             ("SD_PROXY_ORIGIN".to_owned(), format!("http://{ONION}")),
@@ -294,6 +296,7 @@ impl Environment {
             ..Installation::default()
         };
         let mut policy = load_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../qubes-rpc/dom0"))?;
+        policy.retain(|(name, _)| options.policy.iter().all(|(other, _)| other != name));
         policy.extend(options.policy);
         let broker = Broker::start(BrokerOptions {
             installed: BTreeMap::from([(QubeName::try_new(PROXY_VM)?, installed)]),

@@ -118,7 +118,9 @@ async fn t3_a_second_daemon_says_so_and_a_crash_stops_nobody() {
 async fn t3_everything_is_for_its_user_alone_whatever_the_umask() {
     let environment = without_daemon().await;
     let log = environment.home().join("daemon.log");
-    let mut daemon = tokio::process::Command::new("/bin/sh")
+    let mut daemon = environment
+        .isolation()
+        .in_client(Path::new("/bin/sh"))
         .args(["-c", "umask 000; exec \"$@\"", "sh"])
         .arg(environment.splitdrop_program())
         .args(["daemon", "--log-file"])
@@ -198,7 +200,9 @@ async fn a_daemon_that_ends_leaves_anothers_socket_in_its_place() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_was_started_to_outlive_its_terminal_does() {
     let environment = without_daemon().await;
-    let mut daemon = tokio::process::Command::new("/bin/sh")
+    let mut daemon = environment
+        .isolation()
+        .in_client(Path::new("/bin/sh"))
         .args(["-c", "trap '' HUP; exec \"$@\"", "nohup"])
         .arg(environment.splitdrop_program())
         .arg("daemon")

@@ -22,6 +22,7 @@ Exit codes:
   11   the server refused, or a drive its passphrase
   12   the private key cannot be reached, or its use was denied
   13   what is there cannot be decrypted
+  14   this VM has a network, or the program cannot be confined
   130  interrupted
 
 Environment:
@@ -564,7 +565,7 @@ mod tests {
             .take_while(|line| !line.is_empty())
             .map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
             .collect();
-        assert_eq!(listed, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 130]);
+        assert_eq!(listed, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 130]);
         for exit in
             [Exit::Success, Exit::Conflict, Exit::Refused, Exit::KeyUnreachable, Exit::Sealed, Exit::Interrupted]
         {

@@ -10,6 +10,7 @@ use protocol::value::{ItemId, SourceId, ValueError};
 
 use super::reply::Kept;
 use super::text;
+use crate::confinement::ConfinementError;
 use crate::daemon::DaemonError;
 use crate::failure::chain;
 use crate::settings::SettingsError;
@@ -31,6 +32,7 @@ pub(super) enum Exit {
     Refused = 11,
     KeyUnreachable = 12,
     Sealed = 13,
+    NotConfined = 14,
     Interrupted = 130,
 }
 
@@ -45,6 +47,8 @@ impl From<Exit> for ExitCode {
 pub(super) enum CliError {
     #[error("{}", chain(.0))]
     Settings(#[from] SettingsError),
+    #[error("{}", chain(.0))]
+    Confinement(#[from] ConfinementError),
     #[error("{}", chain(.0))]
     Daemon(#[from] DaemonError),
     #[error("{}{}", chain(.0), if matches!(.0, ClientError::NoDaemon { .. }) {
@@ -230,6 +234,7 @@ impl CliError {
             Exit::Refused => "refused",
             Exit::KeyUnreachable => "key_unreachable",
             Exit::Sealed => "sealed",
+            Exit::NotConfined => "not_confined",
             Exit::Interrupted => "interrupted",
         }
     }
@@ -253,6 +258,7 @@ impl CliError {
             | Self::NoEditor
             | Self::Count { .. } => Exit::Usage,
             Self::Daemon(DaemonError::AlreadyRunning(_) | DaemonError::SocketTaken(_)) => Exit::AlreadyRunning,
+            Self::Confinement(_) | Self::Daemon(DaemonError::Network(_)) => Exit::NotConfined,
             Self::Client(ClientError::NoDaemon { .. } | ClientError::Silent { .. } | ClientError::Ended)
             | Self::DaemonEnded => Exit::NoDaemon,
             Self::Client(ClientError::Failed(failure)) => of_failure(failure.kind),

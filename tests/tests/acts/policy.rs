@@ -9,13 +9,14 @@ use staging::server::{Change, Command, Fault, FaultAct, Matching};
 
 use crate::support::*;
 
-const ASKS: &str = "splitdrop.Proxy +delete sd-app sd-proxy ask default_target=sd-proxy\n";
+/// The policy of a newsroom that wants to be asked.
+const STRICT: &str = include_str!("../../../qubes-rpc/dom0/strict/31-splitdrop.policy");
 const DELETIONS: &str = "/api/v1/sources/*";
 
 /// A newsroom where dom0 asks about calls that delete, and the client knows that.
 pub(crate) fn asking(sources: u32) -> EnvironmentOptions {
     let mut options = options(sources, 2, "delete_asks = true\n");
-    options.policy.push(("30-newsroom.policy".to_owned(), ASKS.to_owned()));
+    options.policy.push(("31-splitdrop.policy".to_owned(), STRICT.to_owned()));
     options.qrexec.dom0_user = Dom0User::Present;
     options
 }
@@ -75,6 +76,8 @@ async fn an_open_question_holds_up_nothing_else_and_a_no_is_a_refusal() {
     let asked = question(&environment).await;
     let queued = queued(&environment, act).await.unwrap();
     assert_eq!((&queued["state"], &queued["attempts"]), (&json!("opening"), &json!(0)), "{queued}");
+    let told = environment.run(["queue"], "").await.unwrap();
+    assert!(told.stdout.contains("waiting for the proxy VM or dom0"), "{told:?}");
     assert_eq!(source_shows(&environment, &ids[0]).await, Shown::BeingDeleted);
     // Marks go on meanwhile, and syncs.
     mark(&environment, &ids[1]).await;

@@ -262,8 +262,10 @@ fn the_shipped_policy_allows_its_scopes_and_nothing_else() {
                 let allowed = scope && (source, *target) == ("sd-app", "sd-proxy");
                 let words = format!("splitdrop.Proxy {argument} {source} {target}");
                 match decide(&words) {
-                    Decision::Deny { notify: true, reason: Refusal::Denied(place) } if !allowed => {
+                    Decision::Deny { notify, reason: Refusal::Denied(place) } if !allowed => {
                         assert_eq!(place.file, "31-splitdrop.policy", "{words}");
+                        let to_itself = source == *target && ["sd-app", "sd-proxy"].contains(target);
+                        assert_eq!(notify, !to_itself, "{words}");
                     }
                     Decision::Allow { .. } if allowed => {}
                     other => panic!("{words}: {other:?}"),
