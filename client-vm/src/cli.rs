@@ -16,6 +16,7 @@ mod reply;
 mod safe_text;
 #[cfg(test)]
 mod samples;
+mod search;
 mod terminal;
 mod text;
 mod trust_key;
@@ -155,6 +156,7 @@ async fn front_end(args: &Args, settings: &Settings, editing: &Editing) -> Resul
             print(args, || json::sources(&sources), || text::sources(&sources)).await?;
         }
         Command::Show { source } => conversation::show(args, &mut client, source).await?,
+        Command::Search(wanted) => search::search(args, &mut client, wanted).await?,
         Command::Download(download) => download::download(args, &mut client, download).await?,
         Command::Star { sources } => act::star(args, &mut client, sources, Star::Set).await?,
         Command::Unstar { sources } => act::star(args, &mut client, sources, Star::Remove).await?,
@@ -214,6 +216,7 @@ async fn ask_and_hear(
         | Request::Show { .. }
         | Request::FindSources { .. }
         | Request::FindItems { .. }
+        | Request::Search { .. }
         | Request::Act(_)
         | Request::Queue
         | Request::Deal { .. }

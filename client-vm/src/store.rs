@@ -13,6 +13,7 @@ pub mod mirror;
 mod open;
 pub mod outbox;
 pub mod reading;
+pub mod search;
 pub mod view;
 
 use std::path::Path;
@@ -113,6 +114,7 @@ impl Store {
             let begun = writer.transaction_with_behavior(TransactionBehavior::Immediate);
             let transaction = begun.map_err(StoreError::from)?;
             let result = work(&transaction)?;
+            search::erase(&transaction)?;
             transaction.commit().map_err(StoreError::from)?;
             Ok(result)
         });

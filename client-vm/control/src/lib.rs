@@ -12,6 +12,7 @@ pub mod download;
 pub mod greeting;
 pub mod message;
 pub mod reading;
+pub mod search;
 
 pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken};
 pub use download::{
@@ -26,3 +27,4 @@ pub use message::{
 pub use reading::{
     Inner, ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReadStep, ReplyText, Seal,
 };
+pub use search::{Excerpt, Hit, HitCount, HitPlace, SearchWords};

@@ -4,6 +4,7 @@ mod act;
 mod conversation;
 mod download;
 mod reading;
+mod search;
 
 use control::{
     DownloadEntry, Event, Failure, OverTime, ProxyStatus, QueueEntry, QueueStatus, Session, SessionEnd, SourceRow,
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 pub(super) use act::{acted, dealt};
 pub(super) use conversation::{conversation, draft, trusted};
 pub(super) use download::{fetched, paused, stopped, wanted};
+pub(super) use search::found;
 
 use super::exit::CliError;
 use crate::characters::is_harmless;

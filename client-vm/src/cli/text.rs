@@ -9,6 +9,7 @@ mod key;
 mod queue;
 mod reading;
 mod reply;
+mod search;
 mod status;
 
 use control::{
@@ -28,6 +29,7 @@ pub(super) use download::{Progress, all_are_there, decrypting, paused, postponed
 pub(super) use key::trusted;
 pub(super) use queue::{dealt, paused_by_user, queue, resumed};
 pub(super) use reply::{draft, replied};
+pub(super) use search::{Emphasis, found};
 pub(super) use status::status;
 
 use super::json::time;
