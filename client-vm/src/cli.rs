@@ -19,6 +19,7 @@ mod reply;
 mod safe_text;
 #[cfg(test)]
 mod samples;
+mod search;
 mod terminal;
 mod text;
 mod trust_key;
@@ -159,6 +160,7 @@ async fn front_end(args: &Args, settings: &Settings, editing: &Editing) -> Resul
             print(args, || json::sources(&sources), || text::sources(&sources)).await?;
         }
         Command::Show { source } => conversation::show(args, &mut client, source).await?,
+        Command::Search(wanted) => search::search(args, &mut client, wanted).await?,
         Command::Download(download) => download::download(args, &mut client, download).await?,
         Command::Open(wanted) => handover::open(args, &mut client, wanted).await?,
         Command::Export(wanted) => match &wanted.to {
@@ -231,6 +233,7 @@ async fn ask_and_hear(
         | Request::Show { .. }
         | Request::FindSources { .. }
         | Request::FindItems { .. }
+        | Request::Search { .. }
         | Request::Act(_)
         | Request::Queue
         | Request::Deal { .. }

@@ -15,6 +15,7 @@ mod open;
 pub mod outbox;
 pub mod reading;
 pub mod removals;
+pub mod search;
 pub mod view;
 
 use std::path::Path;
@@ -115,6 +116,7 @@ impl Store {
             let begun = writer.transaction_with_behavior(TransactionBehavior::Immediate);
             let transaction = begun.map_err(StoreError::from)?;
             let result = work(&transaction)?;
+            search::erase(&transaction)?;
             transaction.commit().map_err(StoreError::from)?;
             Ok(result)
         });

@@ -4,12 +4,15 @@ pub mod decrypt;
 pub mod files;
 mod process;
 pub mod queue;
+pub mod search;
 pub mod sync;
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
+use client_vm::store::StoreError;
+use client_vm::store::search::QueryError;
 use control::client::{Arrival, Client, ClientError};
 use control::{Reply, Request, SourceRow, Status};
 use protocol::Scope;
@@ -44,6 +47,12 @@ pub enum BenchError {
     /// The server has what the protocol does not.
     #[error(transparent)]
     Value(#[from] ValueError),
+    /// The store failed.
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+    /// What was to be searched for is no query.
+    #[error(transparent)]
+    Query(#[from] QueryError),
     /// The daemon could not be asked, or refused.
     #[error(transparent)]
     Client(#[from] ClientError),

@@ -165,6 +165,17 @@ enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// Search in a store with many messages in mixed scripts: the store alone, as the daemon uses it
+    #[command(after_help = "Examples:\n  splitdrop-staging bench search\n  \
+        splitdrop-staging bench search --messages 5000 --json")]
+    Search {
+        /// How many messages
+        #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(500..=500_000))]
+        messages: u32,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl Bench {
@@ -174,6 +185,7 @@ impl Bench {
             Self::Queue { idle_s, json } => bench::queue::run(Duration::from_secs(idle_s), json).await,
             Self::Files { mb, json } => bench::files::run(mb, json).await,
             Self::Decrypt { messages, mb, json } => bench::decrypt::run(messages, mb, json).await,
+            Self::Search { messages, json } => bench::search::run(messages, json).await,
         }
     }
 }

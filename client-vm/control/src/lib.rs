@@ -14,6 +14,7 @@ pub mod handover;
 pub mod message;
 pub mod reading;
 pub mod removal;
+pub mod search;
 
 pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken, Undone};
 pub use download::{
@@ -30,3 +31,4 @@ pub use reading::{
     Inner, ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReadStep, ReplyText, Seal,
 };
 pub use removal::{HeldRemoval, Presence, RemovalVerdict};
+pub use search::{Excerpt, Hit, HitCount, HitPlace, SearchWords};

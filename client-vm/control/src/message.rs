@@ -12,6 +12,7 @@ use crate::download::{Content, DownloadChange, DownloadEntry, PauseReason, Queue
 use crate::handover::{ContentPart, DeviceStatus, DeviceTask, ViewerStep};
 use crate::reading::{ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReplyText};
 use crate::removal::{HeldRemoval, Presence, RemovalVerdict};
+use crate::search::{Hit, HitCount, SearchWords};
 
 /// The most rows in one message, so that it fits a frame whatever the rows hold.
 pub const MAX_ROWS: usize = 128;
@@ -64,6 +65,14 @@ pub enum Request {
     FindItems {
         /// Ids or unique prefixes of ids.
         words: Vec<String>,
+    },
+    /// Search what is decrypted and shown, and designations: one [`Reply::HitCount`], then [`Reply::Hits`]: designations
+    /// first, then the source that wrote last first, and of one source what came last first.
+    Search {
+        /// What for.
+        words: SearchWords,
+        /// The most hits that are wanted; never more than [`MAX_HITS`](crate::search::MAX_HITS) are given.
+        limit: u32,
     },
     /// Do something: one [`Reply::Taken`]. It has not reached the server then.
     Act(Act),
@@ -194,6 +203,10 @@ pub enum Reply {
         /// The item.
         item: Box<ConversationItem>,
     },
+    /// How many hits there are, whether they are given or not.
+    HitCount(HitCount),
+    /// Some hits, at most [`MAX_ROWS`].
+    Hits(Vec<Hit>),
     /// An act was taken.
     Taken(Taken),
     /// Some of what was taken back, at most [`MAX_ROWS`].
@@ -233,6 +246,8 @@ pub enum FailureKind {
     AlreadySignedIn,
     /// The server did not accept the credentials.
     LoginRefused,
+    /// What is asked for cannot be understood.
+    Invalid,
     /// No such source.
     NotFound,
     /// More than one source fits.

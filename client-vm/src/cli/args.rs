@@ -118,6 +118,14 @@ pub(super) enum Command {
         /// The source's designation, its id, or the beginning of its id
         source: String,
     },
+    /// Search what messages and replies say, names of files, and designations
+    ///
+    /// All of the words must be there, in any order and in capitals or not. Quotes make a phrase, and a star at the end of a
+    /// word finds all that begins so: keep both from your shell. What is not decrypted yet is not found; files are found by
+    /// their names. The source that wrote last comes first.
+    #[command(after_help = "Examples:\n  splitdrop search harbour crane\n  \
+        splitdrop search '\"fourth box\" warehous*'\n  splitdrop search harbour --limit 200 --json")]
+    Search(Search),
     /// Answer a source
     ///
     /// The text is what --message says, else what comes on standard input, else what you write in your editor, which begins
@@ -396,6 +404,17 @@ pub(super) struct Print {
     pub(super) check: bool,
 }
 
+/// What is searched for.
+#[derive(Debug, clap::Args)]
+pub(super) struct Search {
+    /// Words, phrases in quotes, beginnings with a star; at most 32, in 1,000 characters
+    #[arg(required = true, value_name = "WORDS")]
+    pub(super) words: Vec<String>,
+    /// The most hits that are shown, up to 1000
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(super) limit: u32,
+}
+
 /// What is answered, and whether it is sent.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reply {
@@ -477,7 +496,7 @@ mod tests {
 
     #[test]
     fn every_example_in_the_help_parses() {
-        assert_eq!(parse_examples(&Args::command()), 71);
+        assert_eq!(parse_examples(&Args::command()), 74);
     }
 
     #[test]

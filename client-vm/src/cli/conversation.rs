@@ -83,6 +83,8 @@ fn gather(replies: Vec<Reply>) -> Result<Conversation, CliError> {
             | Reply::Synced(_)
             | Reply::Sources(_)
             | Reply::Found { .. }
+            | Reply::HitCount(_)
+            | Reply::Hits(_)
             | Reply::Taken(_)
             | Reply::Undone(_)
             | Reply::Queue(_)

@@ -344,6 +344,7 @@ fn of_failure(kind: FailureKind) -> Exit {
         FailureKind::AlreadySignedIn | FailureKind::LoginRefused => Exit::LoginRefused,
         FailureKind::NotFound | FailureKind::Ambiguous => Exit::NotFound,
         FailureKind::Conflict => Exit::Conflict,
+        FailureKind::Invalid => Exit::Usage,
         FailureKind::Refused => Exit::Refused,
         FailureKind::PolicyRefused => Exit::PolicyRefused,
         FailureKind::Unreachable => Exit::Unreachable,

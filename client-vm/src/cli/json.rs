@@ -6,6 +6,7 @@ mod download;
 mod handover;
 mod reading;
 mod removal;
+mod search;
 
 use control::{
     DownloadEntry, Event, Failure, OverTime, ProxyStatus, QueueEntry, QueueStatus, Session, SessionEnd, SourceRow,
@@ -20,6 +21,7 @@ pub(super) use conversation::{conversation, draft, trusted};
 pub(super) use download::{fetched, paused, stopped, wanted};
 pub(super) use handover::{device, exported, transcript, viewed, written};
 pub(super) use removal::{removals, settled};
+pub(super) use search::found;
 
 use super::exit::CliError;
 use crate::characters::is_harmless;

@@ -1,9 +1,10 @@
 //! What the tests of the command line show and act on.
 
 use control::{
-    ActId, ActKind, ActState, Content, ConversationItem, Deletion, DownloadEntry, DownloadLane, DownloadState,
-    HeldRemoval, Inner, ItemKind, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, Presence, ProxyStatus,
-    QueueEntry, QueueStatus, ReplyText, Seen, Session, SourceCounts, SourceRow, Status, Taken, Totals, Undone,
+    ActId, ActKind, ActState, Content, ConversationItem, Deletion, DownloadEntry, DownloadLane, DownloadState, Excerpt,
+    HeldRemoval, Hit, HitPlace, Inner, ItemKind, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, Presence,
+    ProxyStatus, QueueEntry, QueueStatus, ReplyText, Seen, Session, SourceCounts, SourceRow, Status, Taken, Totals,
+    Undone,
 };
 use protocol::SubmissionKind;
 use protocol::value::{
@@ -175,4 +176,18 @@ pub(super) fn status() -> Status {
         },
         totals: Totals::default(),
     }
+}
+
+/// A whole text in which something was found.
+pub(super) fn excerpt(text: &str, matches: &[(u32, u32)]) -> Excerpt {
+    Excerpt { text: text.to_owned(), matches: matches.to_vec(), cut_before: false, cut_after: false }
+}
+
+/// Something that was found in a message of the candid marmot's.
+pub(super) fn hit_in_message(number: u32, excerpt: Excerpt) -> Hit {
+    let ConversationItem { kind: ItemKind::Submission { id, kind }, order, .. } = message(number) else {
+        panic!("a message is a submission")
+    };
+    let place = HitPlace::Submission { id, kind, order, excerpt };
+    Hit { source: source_id(1), designation: Designation::try_new("candid marmot").unwrap(), place }
 }

@@ -12,6 +12,7 @@ mod queue;
 mod reading;
 mod removal;
 mod reply;
+mod search;
 mod status;
 
 use control::{
@@ -35,6 +36,7 @@ pub(super) use leave::{can_be_undone, undone, unsent};
 pub(super) use queue::{dealt, paused_by_user, queue, resumed};
 pub(super) use removal::{ask_about_removals, removals, settled};
 pub(super) use reply::{draft, replied};
+pub(super) use search::{Emphasis, found};
 pub(super) use status::status;
 
 use super::json::time;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use control::message::MAX_ROWS;
+use control::search::MAX_HITS;
 use control::{
-    ConversationItem, Event, Failure, FailureKind, FromDaemon, ItemText, OutgoingReply, Reply, Request, SourceRow,
-    ToDaemon,
+    ConversationItem, Event, Failure, FailureKind, FromDaemon, ItemText, OutgoingReply, Reply, Request, SearchWords,
+    SourceRow, ToDaemon,
 };
 use protocol::frame::{encode_frame, frame_bytes};
 use protocol::value::SourceId;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::EngineHandle;
 use crate::failure::{self, failure};
 use crate::handover::HandoverDesk;
+use crate::store::search::{self, Query};
 use crate::store::{SourceMatch, Store, drafts, removals, view};
 
 /// How long a front end may take for its greeting.
@@ -158,6 +160,7 @@ impl FrontEnd {
             Request::Show { source } => self.show(id, source).await,
             Request::FindSources { words } => self.find_sources(id, words).await,
             Request::FindItems { words } => self.find_items(id, words).await,
+            Request::Search { words, limit } => self.search(id, &words, limit).await,
             Request::Act(act) => {
                 let taken = self.engine.act(act).await?;
                 self.item(id, Reply::Taken(taken)).await
@@ -295,6 +298,18 @@ impl FrontEnd {
         }
         for (source, item) in items {
             self.item(id, Reply::Found { source, item: Box::new(item) }).await?;
+        }
+        Ok(())
+    }
+
+    async fn search(&self, id: u32, words: &SearchWords, limit: u32) -> Result<(), Failure> {
+        let query = Query::parse(words).map_err(|error| failure(FailureKind::Invalid, error.to_string()))?;
+        let limit = usize::try_from(limit.min(MAX_HITS)).unwrap_or(usize::MAX);
+        let read = move |transaction: &rusqlite::Transaction<'_>| search::find(transaction, &query, limit);
+        let found = self.store.read(read).await.map_err(|error| failure::of_store(&error))?;
+        self.item(id, Reply::HitCount(found.count)).await?;
+        for some in found.hits.chunks(MAX_ROWS) {
+            self.item(id, Reply::Hits(some.to_vec())).await?;
         }
         Ok(())
     }

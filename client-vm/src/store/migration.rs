@@ -11,12 +11,15 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, TransactionBehavior};
 
+use super::search;
+
 /// The steps. A step that was released is never changed: its number is the database's `user_version` after it.
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_mirror.sql"),
     include_str!("../../migrations/0002_outbox.sql"),
     include_str!("../../migrations/0003_downloads.sql"),
     include_str!("../../migrations/0004_reading.sql"),
+    include_str!("../../migrations/0005_search.sql"),
     include_str!("../../migrations/0006_removals.sql"),
 ];
 
@@ -39,6 +42,9 @@ pub enum MigrationError {
         /// Why.
         source: rusqlite::Error,
     },
+    /// What the steps and their triggers call could not be added to the connection.
+    #[error("the database could not be made ready for its migration")]
+    Function(#[source] rusqlite::Error),
     /// The database's version could not be read.
     #[error("the database's version could not be read")]
     Version(#[source] rusqlite::Error),
@@ -124,6 +130,7 @@ fn version(connection: &Connection) -> Result<usize, MigrationError> {
 
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), MigrationError> {
     let done = version(connection)?;
+    search::add_function(connection).map_err(MigrationError::Function)?;
     for (number, sql) in (1..).zip(MIGRATIONS).skip(done) {
         step(connection, number, sql).map_err(|source| MigrationError::Failed { number, source })?;
         tracing::info!(number, "database migrated");

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::search;
+
 /// How long a connection waits for another one's lock. The writer is alone, so only a checkpoint can hold it up.
 const BUSY: Duration = Duration::from_secs(10);
 
@@ -20,6 +22,7 @@ pub(super) fn writer(path: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "foreign_keys", "ON")?;
     // Temporary tables and sorts never reach the disk.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    search::add_function(&connection)?;
     Ok(connection)
 }
 

@@ -5,6 +5,7 @@ mod deletions;
 mod lanes;
 mod names;
 mod seals;
+mod search;
 mod shown;
 mod split_gpg;
 mod stand_in;

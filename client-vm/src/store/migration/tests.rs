@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::search::{self, Query};
 use crate::store::{COPY, DATABASE, Store, view};
 
 fn version_of(connection: &Connection) -> usize {
@@ -69,6 +70,7 @@ const DATA: &[&str] = &[
      INSERT INTO local_key VALUES
          ('00000010-0000-4000-8000-000000000000', 'ABABABABABABABABABABABABABABABABABABABAB', 'A', 'A',
           'ABABABABABABABABABABABABABABABABABABABAB', 'ABABABABABABABABABABABABABABABABABABABAB', 1, NULL, NULL);",
+    "UPDATE local_item SET text = 'hello again' WHERE state = 'decrypted';",
     "INSERT INTO local_removed_source VALUES
          ('00000012-0000-4000-8000-000000000000', 'shy otter', 0, 4, NULL, 11, 0);
      INSERT INTO local_removed_item VALUES
@@ -114,6 +116,10 @@ async fn t2_every_earlier_version_is_migrated_with_its_data() {
         assert_eq!(store.read(crate::store::downloads::is_paused).await.unwrap(), version >= 3);
         let history = store.read(crate::store::mirror::load_history).await.unwrap();
         assert_eq!(history.last_success.map(|at| at.get()), Some(7));
+        // What was decrypted before there was an index is in it.
+        let hello = Query::parse(&control::SearchWords::try_new("hello").unwrap()).unwrap();
+        let found = store.read(move |transaction| search::find(transaction, &hello, 5)).await.unwrap();
+        assert_eq!(found.hits.len(), usize::from(version >= 4), "from {version}");
         assert!(!directory.path().join(COPY).exists(), "the copy has served");
     }
 }
