@@ -8,6 +8,7 @@
 
 mod configuration;
 mod keys;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -25,8 +26,10 @@ use nix::unistd::Pid;
 use qubes_rpc::PROXY_SERVICE;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+pub use watch::Watch;
 
 use crate::generator::{Account, Recipe};
 use crate::handover::{self, OtherVms};
@@ -538,7 +541,7 @@ impl Environment {
             .spawn()
             .map_err(failed("start `splitdrop watch`"))?;
         let stdout = child.stdout.take().ok_or_else(|| EnvironmentError::NotJson("watch".to_owned()))?;
-        let mut watch = Watch { lines: BufReader::new(stdout).lines(), _child: child };
+        let mut watch = Watch::of(child, stdout);
         // The first line is the status: from here on nothing is missed.
         watch.next().await?;
         Ok(watch)
@@ -569,40 +572,5 @@ impl Environment {
         self.socks.stop().await;
         self.server.stop().await;
         self.directory.close().map_err(failed("remove the directory"))
-    }
-}
-
-/// `splitdrop watch --json`, running; killed when dropped.
-#[derive(Debug)]
-pub struct Watch {
-    lines: Lines<BufReader<ChildStdout>>,
-    _child: Child,
-}
-
-impl Watch {
-    /// The next event.
-    ///
-    /// # Errors
-    /// [`EnvironmentError::NoEvent`] when none comes for very long.
-    pub async fn next(&mut self) -> Result<Value, EnvironmentError> {
-        let line = tokio::time::timeout(EVENT_DEADLINE, self.lines.next_line())
-            .await
-            .map_err(|_| EnvironmentError::NoEvent)?
-            .map_err(failed("read from `splitdrop watch`"))?
-            .ok_or(EnvironmentError::NoEvent)?;
-        serde_json::from_str(&line).map_err(|_| EnvironmentError::NotJson("watch".to_owned()))
-    }
-
-    /// The next event of this name; others are passed over.
-    ///
-    /// # Errors
-    /// As [`Self::next`].
-    pub async fn until(&mut self, name: &str) -> Result<Value, EnvironmentError> {
-        loop {
-            let event = self.next().await?;
-            if event.pointer("/event").and_then(Value::as_str) == Some(name) {
-                return Ok(event);
-            }
-        }
     }
 }

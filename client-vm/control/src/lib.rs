@@ -15,6 +15,7 @@ pub mod message;
 pub mod reading;
 pub mod removal;
 pub mod search;
+pub mod status;
 
 pub use act::{Act, ActChange, ActId, ActKind, ActState, ActStep, Deal, QueueEntry, Taken, Undone};
 pub use download::{
@@ -23,12 +24,15 @@ pub use download::{
 };
 pub use handover::{ContentPart, DeviceStatus, DeviceTask, ViewerStep};
 pub use message::{
-    CallTime, ConversationItem, Counts, Deletion, ErasureFault, Event, Failure, FailureKind, FromDaemon, ItemKind,
-    OverTime, ProxyStatus, QueueCounts, Reply, Request, Seen, Session, SessionEnd, SourceCounts, SourceRow, Status,
-    SyncOutcome, SyncReport, SyncStart, ToDaemon, Totals,
+    ConversationItem, Deletion, Event, Failure, FailureKind, FromDaemon, ItemKind, Reply, Request, Seen, SourceCounts,
+    SourceRow, ToDaemon,
 };
 pub use reading::{
     Inner, ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReadStep, ReplyText, Seal,
 };
 pub use removal::{HeldRemoval, Presence, RemovalVerdict};
 pub use search::{Excerpt, Hit, HitCount, HitPlace, SearchWords};
+pub use status::{
+    CallTime, Counts, ErasureFault, OverTime, ProxyStatus, QueueCounts, Session, SessionEnd, Status, SyncOutcome,
+    SyncReport, SyncStart, Totals,
+};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use control::message::QueueCounts;
+use control::QueueCounts;
 use control::{ActId, ActKind, ActState, QueueEntry};
 use protocol::value::{Designation, SourceId, Timestamp, Username};
 use rusqlite::{Transaction, params};

@@ -4,7 +4,7 @@ mod replies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control::message::QueueCounts;
+use control::QueueCounts;
 use control::{ActId, ActState, Deletion, ItemKind, QueueEntry, Seen, SourceCounts};
 use protocol::value::ItemId;
 use rusqlite::Transaction;
