@@ -124,7 +124,7 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
     let software = control::greeting::own_version()?;
     let qrexec = Qrexec { program: settings.qrexec_client.clone() };
     let proxy = Proxy::new(qrexec, settings.proxy_vm.clone(), software.clone());
-    let stuck = sweep(&desk).await?;
+    let leftover = sweep(&desk).await?;
     let fetch = settings.fetch_messages;
     desk.store.write(move |transaction| downloads::set_fetch_messages(transaction, fetch)).await?;
     let store = desk.store.clone();
@@ -138,7 +138,7 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
         acts: settings.acts,
         decryptor,
         newsroom,
-        stuck,
+        leftover,
     })
     .await?;
     let stop = CancellationToken::new();

@@ -48,7 +48,7 @@ use syncing::{Asked, RunningSync, Schedule};
 use crate::acts::Performed;
 use crate::clock::Clock;
 use crate::download::Desk;
-use crate::erasure::{Erased, Stuck};
+use crate::erasure::{Erased, Leftover};
 use crate::failure::{self, failure};
 use crate::newsroom::{Newsroom, NewsroomError};
 use crate::openpgp::decrypt::{Decryptor, Limits};
@@ -85,8 +85,8 @@ pub struct EngineParts {
     pub decryptor: Arc<dyn Decryptor>,
     /// The newsroom's key.
     pub newsroom: Newsroom,
-    /// What nobody has noted and could not be removed at start.
-    pub stuck: Option<Stuck>,
+    /// What could not be erased at start.
+    pub leftover: Leftover,
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ impl EngineParts {
             acts: ActSettings::default(),
             newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
             decryptor,
-            stuck: None,
+            leftover: Leftover::default(),
         }
     }
 }
@@ -185,7 +185,7 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] when what earlier syncs left cannot be read.
     pub async fn new(parts: EngineParts) -> Result<(Self, EngineHandle), StoreError> {
-        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, stuck } = parts;
+        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, leftover } = parts;
         let store = desk.store.clone();
         let history = store.read(mirror::load_history).await?;
         let (snapshot, paused) = store
@@ -223,7 +223,7 @@ impl Engine {
             newsroom: Arc::new(newsroom),
             newsroom_key: Err("it is being looked for".to_owned()),
             keys_left: false,
-            erasing: Erasing::new(stuck),
+            erasing: Erasing::new(leftover),
             tasks: JoinSet::new(),
         };
         Ok((engine, handle))
@@ -320,6 +320,7 @@ impl Engine {
         } else if !self.act_panicked(task).await
             && !self.messages_call_panicked(task)
             && !self.fetch_panicked(task).await
+            && !self.erasure_panicked(task)
         {
             self.read_panicked(task).await;
         }
@@ -441,6 +442,7 @@ impl Engine {
             SessionState::SigningIn(login) => login.answer.give(Err(given_up())),
             SessionState::Out => {}
         }
+        self.finish_erasing();
         let ending = async {
             while let Some(ended) = self.tasks.join_next_with_id().await {
                 self.ended(ended).await;

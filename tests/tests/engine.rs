@@ -7,6 +7,7 @@ use std::sync::Arc;
 use client_vm::clock::Clock;
 use client_vm::download::Desk;
 use client_vm::engine::{Engine, EngineHandle, EngineParts};
+use client_vm::erasure::Leftover;
 use client_vm::files::Files;
 use client_vm::newsroom::Newsroom;
 use client_vm::openpgp::decrypt::{Decryptor, KeyFile};
@@ -62,6 +63,7 @@ impl Scene {
             acts: ActSettings::default(),
             newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
             decryptor,
+            leftover: Leftover::default(),
         };
         let (engine, handle) = Engine::new(parts).await.unwrap();
         let (stop, mut running) = (CancellationToken::new(), JoinSet::new());

@@ -516,7 +516,10 @@ impl Engine {
             self.sources_changed([running.source]);
             // A deletion that was refused lets downloads go on; one that was confirmed leaves something to remove.
             self.downloading.look_again();
-            self.erase_log();
+            match running.kind {
+                ActKind::DeleteSource | ActKind::DeleteItem => self.erase_pages(),
+                ActKind::Star | ActKind::Unstar | ActKind::Seen | ActKind::Reply => self.erase_log(),
+            }
         }
         for (step, objects) in steps {
             self.tell(ActChange { act: running.act, kind: running.kind, source: running.source, objects, step });
