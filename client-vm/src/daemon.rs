@@ -133,7 +133,7 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
     let software = control::greeting::own_version()?;
     let qrexec = Qrexec { program: settings.qrexec_client.clone() };
     let proxy = Proxy::new(qrexec, settings.proxy_vm.clone(), software.clone());
-    let stuck = sweep(&desk).await?;
+    let leftover = sweep(&desk).await?;
     let fetch = settings.fetch_messages;
     desk.store.write(move |transaction| downloads::set_fetch_messages(transaction, fetch)).await?;
     let handover = HandoverDesk { store: desk.store.clone(), files: desk.files.clone() };
@@ -147,7 +147,7 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
         acts: settings.acts,
         decryptor,
         newsroom,
-        stuck,
+        leftover,
         watcher: Arc::new(()),
         handover: settings.handover.clone(),
     })

@@ -50,7 +50,7 @@ use syncing::{Asked, RunningSync, Schedule};
 use crate::acts::{Performed, Watcher};
 use crate::clock::Clock;
 use crate::download::Desk;
-use crate::erasure::{Erased, Stuck};
+use crate::erasure::{Erased, Leftover};
 use crate::failure::{self, failure};
 use crate::handover::HandoverDesk;
 use crate::newsroom::{Newsroom, NewsroomError};
@@ -88,8 +88,8 @@ pub struct EngineParts {
     pub decryptor: Arc<dyn Decryptor>,
     /// The newsroom's key.
     pub newsroom: Newsroom,
-    /// What nobody has noted and could not be removed at start.
-    pub stuck: Option<Stuck>,
+    /// What could not be erased at start.
+    pub leftover: Leftover,
     /// Who is told the steps of acts; `()` in the daemon.
     pub watcher: Arc<dyn Watcher>,
     /// Where documents are opened, copied and printed.
@@ -112,7 +112,7 @@ impl EngineParts {
             acts: ActSettings::default(),
             newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
             decryptor,
-            stuck: None,
+            leftover: Leftover::default(),
             watcher: Arc::new(()),
             handover: HandoverSettings::without_qubes(directory),
         }
@@ -199,7 +199,7 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] when what earlier syncs left cannot be read.
     pub async fn new(parts: EngineParts) -> Result<(Self, EngineHandle), StoreError> {
-        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, stuck, watcher, handover } =
+        let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, leftover, watcher, handover } =
             parts;
         let store = desk.store.clone();
         let history = store.read(mirror::load_history).await?;
@@ -242,7 +242,7 @@ impl Engine {
             newsroom: Arc::new(newsroom),
             newsroom_key: Err("it is being looked for".to_owned()),
             keys_left: false,
-            erasing: Erasing::new(stuck),
+            erasing: Erasing::new(leftover),
             tasks: JoinSet::new(),
         };
         Ok((engine, handle))
@@ -346,6 +346,7 @@ impl Engine {
             && !self.messages_call_panicked(task)
             && !self.fetch_panicked(task).await
             && !self.handover_panicked(task)
+            && !self.erasure_panicked(task)
         {
             self.read_panicked(task).await;
         }
@@ -469,6 +470,7 @@ impl Engine {
             SessionState::SigningIn(login) => login.answer.give(Err(given_up())),
             SessionState::Out => {}
         }
+        self.finish_erasing();
         let ending = async {
             while let Some(ended) = self.tasks.join_next_with_id().await {
                 self.ended(ended).await;

@@ -5,9 +5,10 @@
 //!
 //! **Invariant:** the note of an item goes only after its files: else nobody would look for them. What it says goes at once.
 //!
-//! **Invariant:** when an erasure has ended well, no page of the database and no frame of its log holds what was erased.
+//! **Invariant:** when an erasure has ended well and the pages were written anew, no page of the database and no frame of its
+//! log holds what was erased.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -27,13 +28,16 @@ pub enum Step {
     Unlinked,
     /// The items whose files are gone are forgotten.
     Forgotten,
+    /// The pages of the database were written anew.
+    Rewritten,
     /// The write-ahead log is empty.
     Truncated,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Self; 5] = [Self::Read, Self::Blanked, Self::Unlinked, Self::Forgotten, Self::Truncated];
+    pub const ALL: [Self; 6] =
+        [Self::Read, Self::Blanked, Self::Unlinked, Self::Forgotten, Self::Rewritten, Self::Truncated];
 }
 
 /// Who is told which steps were taken.
@@ -45,6 +49,17 @@ pub trait Watcher: Send + Sync {
 /// Nobody.
 impl Watcher for () {}
 
+/// What is to be erased besides what is doomed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Leftover {
+    /// Files that nobody has noted.
+    pub orphans: BTreeSet<FileNumber>,
+    /// Whether something has gone that the write-ahead log may still say.
+    pub log: bool,
+    /// Whether something has gone of which unused parts of the database's pages may hold copies.
+    pub pages: bool,
+}
+
 /// What an erasure has done.
 #[derive(Debug, Default)]
 pub struct Erased {
@@ -54,6 +69,10 @@ pub struct Erased {
     pub left: bool,
     /// What could not be removed.
     pub failed: Option<Stuck>,
+    /// The files that nobody has noted among that.
+    pub orphans: BTreeSet<FileNumber>,
+    /// Whether something has gone since the pages were written anew, as [`Leftover::pages`] says.
+    pub pages: bool,
     /// How the write-ahead log is.
     pub log: Log,
 }
@@ -69,7 +88,7 @@ pub struct Stuck {
 
 impl Stuck {
     /// One more.
-    pub(crate) fn note(stuck: &mut Option<Self>, number: FileNumber, error: &io::Error) {
+    fn note(stuck: &mut Option<Self>, number: FileNumber, error: &io::Error) {
         tracing::error!(number = number.0, %error, "could not remove a file");
         match stuck {
             Some(stuck) => stuck.items = stuck.items.saturating_add(1),
@@ -90,8 +109,8 @@ pub enum Log {
     Full,
 }
 
-/// Erases what is doomed, but for what is in use. Empties the log as well where something went, or where `log` says that
-/// something went before.
+/// Erases what is doomed and what is left over, but for what is in use. Empties the log as well where something went;
+/// writes the pages anew only where `leftover` says so, since that takes its time.
 ///
 /// # Errors
 /// [`StoreError`]; what is left is found again.
@@ -99,47 +118,64 @@ pub async fn erase(
     store: &Store,
     files: &Files,
     busy: &HashSet<ItemId>,
-    log: bool,
+    leftover: Leftover,
     watcher: Arc<dyn Watcher>,
 ) -> Result<Erased, StoreError> {
     let mut erased = Erased::default();
     let doomed = store.read(downloads::doomed).await?;
     watcher.step(Step::Read);
-    let numbers: Vec<_> = doomed.iter().filter(|(_, item)| !busy.contains(item)).map(|(number, _)| *number).collect();
-    erased.left = numbers.len() < doomed.len();
-    if !numbers.is_empty() {
-        let blanked = numbers.clone();
-        store.write(move |transaction| downloads::blank(transaction, &blanked)).await?;
+    erased.left = doomed.iter().any(|(_, item)| busy.contains(item));
+    if doomed.iter().any(|(_, item)| !busy.contains(item)) {
+        let busy = busy.clone();
+        let (numbers, said) = store.write(move |transaction| downloads::blank(transaction, &busy)).await?;
+        erased.pages = said;
         watcher.step(Step::Blanked);
-        let (removed, failed) = unlink(files, numbers, &watcher).await?;
-        erased.failed = failed;
+        let (removed, _) = unlink(files, numbers, &mut erased.failed, &watcher).await?;
         erased.removed = removed.len();
         store.write(move |transaction| downloads::forget(transaction, &removed)).await?;
         watcher.step(Step::Forgotten);
     }
-    if log || erased.removed > 0 || erased.failed.is_some() {
+    let orphans = leftover.orphans.into_iter().collect();
+    erased.orphans = unlink(files, orphans, &mut erased.failed, &watcher).await?.1;
+    if leftover.pages {
+        store.rewrite().await?;
+        watcher.step(Step::Rewritten);
+        erased.pages = false;
+    }
+    if leftover.log || leftover.pages || erased.pages || erased.removed > 0 {
         erased.log = if store.checkpoint().await? { Log::Empty } else { Log::Full };
         watcher.step(Step::Truncated);
     }
     Ok(erased)
 }
 
-type Unlinked = (Vec<FileNumber>, Option<Stuck>);
-
-async fn unlink(files: &Files, numbers: Vec<FileNumber>, watcher: &Arc<dyn Watcher>) -> Result<Unlinked, StoreError> {
+/// Removes files; gives those that are gone and those that are not, and adds these to what is stuck.
+async fn unlink(
+    files: &Files,
+    numbers: Vec<FileNumber>,
+    stuck: &mut Option<Stuck>,
+    watcher: &Arc<dyn Watcher>,
+) -> Result<(Vec<FileNumber>, BTreeSet<FileNumber>), StoreError> {
+    if numbers.is_empty() {
+        return Ok(Default::default());
+    }
     let (files, watcher) = (files.clone(), Arc::clone(watcher));
     let removing = tokio::task::spawn_blocking(move || {
-        let (mut removed, mut failed) = (Vec::new(), None);
+        let (mut removed, mut failed) = (Vec::new(), Vec::new());
         for number in numbers {
             match files.remove(number) {
                 Ok(()) => {
                     removed.push(number);
                     watcher.step(Step::Unlinked);
                 }
-                Err(error) => Stuck::note(&mut failed, number, &error),
+                Err(error) => failed.push((number, error)),
             }
         }
         (removed, failed)
     });
-    removing.await.map_err(|_| StoreError::CutOff)
+    let (removed, failed) = removing.await.map_err(|_| StoreError::CutOff)?;
+    for (number, error) in &failed {
+        Stuck::note(stuck, *number, error);
+    }
+    Ok((removed, failed.into_iter().map(|(number, _)| number).collect()))
 }

@@ -142,21 +142,25 @@ impl Files {
     /// # Errors
     /// The operating system's.
     pub fn remove_stages(&self, number: FileNumber) -> io::Result<()> {
-        for stage in Stage::ALL {
-            remove(&self.stage(number, stage), &self.opening)?;
-        }
-        Ok(())
+        Stage::ALL.map(|stage| remove(&self.stage(number, stage), &self.opening)).into_iter().collect()
     }
 
-    /// Removes all that work which ended with the last start was opening.
+    /// Removes all that work which ended with the last start was opening. Gives what could not be removed, with the item's
+    /// number where it is a stage's file.
     ///
     /// # Errors
-    /// The operating system's.
-    pub fn clear_opening(&self) -> io::Result<()> {
+    /// The operating system's, where the directory cannot be read.
+    pub fn clear_opening(&self) -> io::Result<Vec<(Option<FileNumber>, io::Error)>> {
+        let mut failed = Vec::new();
         for entry in std::fs::read_dir(&self.opening)? {
-            remove(&entry?.path(), &self.opening)?;
+            let path = entry?.path();
+            if let Err(error) = remove(&path, &self.opening) {
+                let name = path.file_name().and_then(|name| name.to_str());
+                let number = name.and_then(|name| name.strip_suffix(Stage::ALL.map(Stage::letter)));
+                failed.push((number.and_then(file_number), error));
+            }
         }
-        Ok(())
+        Ok(failed)
     }
 
     /// Removes an item's ciphertext, durably: its plaintext has taken its place.
@@ -225,16 +229,17 @@ impl Files {
         remove(&self.plaintext(number), &self.plaintext)
     }
 
-    /// Removes whatever there is of an item, durably.
+    /// Removes whatever there is of an item, durably. What can be removed goes, whatever becomes of the rest.
     ///
     /// # Errors
     /// The operating system's.
     pub fn remove(&self, number: FileNumber) -> io::Result<()> {
-        self.remove_ciphertext(number)?;
-        self.remove_stages(number)?;
-        self.remove_plaintext(number)?;
+        let plaintext = self.remove_plaintext(number);
+        let stages = self.remove_stages(number);
+        let part = self.remove_ciphertext_part(number);
+        let ciphertext = remove(&self.ciphertext(number), &self.ciphertext);
         // Last: without the plaintext nobody shows it any more.
-        self.hide(number)
+        plaintext.and(stages).and(part).and(ciphertext).and(self.hide(number))
     }
 
     /// What there is.
@@ -251,10 +256,7 @@ impl Files {
         for (directory, found) in directories {
             for entry in std::fs::read_dir(directory)? {
                 let path = entry?.path();
-                let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| {
-                    name.parse().ok().filter(|number: &i64| number.to_string() == name).map(FileNumber)
-                });
-                match number {
+                match path.file_name().and_then(|name| name.to_str()).and_then(file_number) {
                     Some(number) => found.push(number),
                     None => listing.strange.push(path),
                 }
@@ -262,6 +264,11 @@ impl Files {
         }
         Ok(listing)
     }
+}
+
+/// The number that a file is named by.
+fn file_number(name: &str) -> Option<FileNumber> {
+    name.parse().ok().filter(|number: &i64| number.to_string() == name).map(FileNumber)
 }
 
 /// Removes a file of a directory durably, if it is there.

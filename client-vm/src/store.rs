@@ -20,6 +20,7 @@ pub mod view;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -31,6 +32,8 @@ pub use view::SourceMatch;
 const DATABASE: &str = "store.sqlite3";
 /// The file name of the copy that is kept while the database is migrated.
 const COPY: &str = "store.before-migration.sqlite3";
+/// How long a checkpoint waits for readers. Whoever wants to write waits with it.
+const CHECKPOINT_WAIT: Duration = Duration::from_millis(50);
 /// How many readers are kept open.
 const READERS: usize = 4;
 
@@ -151,8 +154,23 @@ impl Store {
         .await
     }
 
+    /// Writes all pages of the database anew. Deleted content is overwritten where it stood, but a page from which something
+    /// moved to another one may hold a copy of it besides, out of use: no such copy is left. Takes as much memory, and as much
+    /// log, as the database has bytes.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub async fn rewrite(&self) -> Result<(), StoreError> {
+        let inner = Arc::clone(&self.inner);
+        off_thread(move || {
+            let writer = inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(writer.execute_batch("VACUUM")?)
+        })
+        .await
+    }
+
     /// Moves what is in the write-ahead log into the database, and empties the log: what was overwritten is then in neither.
-    /// Gives `false` where a reader kept it from being emptied.
+    /// Gives `false` where a reader kept it from being emptied, which is not waited for.
     ///
     /// # Errors
     /// SQLite's.
@@ -160,8 +178,10 @@ impl Store {
         let inner = Arc::clone(&self.inner);
         off_thread(move || {
             let writer = inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            let busy: bool = writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
-            Ok(!busy)
+            writer.busy_timeout(CHECKPOINT_WAIT)?;
+            let busy = writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+            writer.busy_timeout(open::BUSY)?;
+            Ok(!busy?)
         })
         .await
     }

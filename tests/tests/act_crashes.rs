@@ -11,6 +11,7 @@ use client_vm::acts::{Step, Watcher};
 use client_vm::clock::Clock;
 use client_vm::download::Desk;
 use client_vm::engine::{Engine, EngineParts};
+use client_vm::erasure::Leftover;
 use client_vm::files::Files;
 use client_vm::openpgp;
 use client_vm::proxy::Proxy;
@@ -125,7 +126,7 @@ async fn killed_at_a_step() {
         acts: settings.acts,
         decryptor,
         newsroom,
-        stuck: None,
+        leftover: Leftover::default(),
         handover: settings.handover,
         watcher: Arc::new(KillAt { step, waits: std::env::var_os(WAITS).is_some() }),
     };

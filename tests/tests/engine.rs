@@ -7,6 +7,7 @@ use std::sync::Arc;
 use client_vm::clock::Clock;
 use client_vm::download::Desk;
 use client_vm::engine::{Engine, EngineHandle, EngineParts};
+use client_vm::erasure::Leftover;
 use client_vm::files::Files;
 use client_vm::newsroom::Newsroom;
 use client_vm::openpgp::decrypt::{Decryptor, KeyFile};
@@ -62,7 +63,7 @@ impl Scene {
             acts: ActSettings::default(),
             newsroom: Newsroom::new(None, None, Arc::clone(&decryptor)),
             decryptor,
-            stuck: None,
+            leftover: Leftover::default(),
             watcher: Arc::new(()),
             handover: HandoverSettings {
                 open_in_vm: environment.directory().join("no-program"),

@@ -1,50 +1,56 @@
 //! What a crash left: files that nobody knows of, and notes of files that are not there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
 use super::{Desk, FetchError, blocking};
-use crate::erasure::{Stuck, erase};
+use crate::erasure::{Leftover, Log, erase};
 use crate::files::{FileNumber, Files, Listing};
 use crate::store::downloads::{self, Held};
 
 /// Makes files and notes agree again, at start: what is doomed is erased, a file without a note goes, a whole ciphertext that
 /// is not noted as verified is a part again, a ciphertext whose plaintext is noted goes, a plaintext that is not noted goes, a
-/// note without its file is fetched anew. Gives what nobody has noted and could not be removed; what is noted is tried again.
+/// note without its file is fetched anew. Gives what is to be tried again: what is doomed
+/// and could not be erased is found and told by the next erasure.
 ///
 /// # Errors
-/// [`FetchError`] of the operating system or the store.
-pub async fn sweep(desk: &Desk) -> Result<Option<Stuck>, FetchError> {
-    // What could not be erased is found and told by the next erasure.
-    erase(&desk.store, &desk.files, &HashSet::new(), true, Arc::new(())).await?;
+/// [`FetchError`] of the operating system, where a directory cannot be read, or of the store.
+pub async fn sweep(desk: &Desk) -> Result<Leftover, FetchError> {
+    let log = Leftover { log: true, ..Leftover::default() };
+    let erased = erase(&desk.store, &desk.files, &HashSet::new(), log, Arc::new(())).await?;
     let noted: HashMap<FileNumber, Held> = desk.store.read(downloads::numbers).await?.into_iter().collect();
     let files = desk.files.clone();
-    let (vanished, stuck) = blocking(move || {
+    let (vanished, orphans) = blocking(move || {
         let listing = files.list()?;
         // Names of files are in no log.
         if !listing.strange.is_empty() {
             tracing::warn!(count = listing.strange.len(), "files that are none of Splitdrop's are left alone");
         }
-        files.clear_opening()?;
-        files.clear_viewing()?;
-        let mut stuck = None;
+        let mut failed = files.clear_opening()?;
+        failed.extend(files.clear_viewing()?);
         let ciphertexts =
             listing.ciphertext.iter().map(|number| (*number, tidy_ciphertext(&files, &listing, &noted, *number)));
         let parts = listing.partial.iter().map(|number| (*number, tidy_part(&files, &noted, *number)));
         let plaintexts = listing.plaintext.iter().map(|number| (*number, tidy_plaintext(&files, &noted, *number)));
         for (number, tidied) in ciphertexts.chain(parts).chain(plaintexts) {
             if let Err(error) = tidied {
-                Stuck::note(&mut stuck, number, &error);
+                failed.push((Some(number), error));
             }
         }
+        for (number, error) in &failed {
+            tracing::error!(number = number.map(|number| number.0), %error, "could not remove or rename a file");
+        }
+        // Of an item that is noted they go with the item.
+        let orphans = failed.into_iter().filter_map(|(number, _)| number).filter(|number| !noted.contains_key(number));
+        let orphans: BTreeSet<_> = orphans.collect();
         let there = |(number, held): (&FileNumber, &Held)| match held {
             Held::Ciphertext => listing.ciphertext.contains(number),
             Held::Plaintext => listing.plaintext.contains(number),
             Held::Part | Held::Text => true,
         };
         let vanished = noted.iter().filter(|(number, held)| !there((number, held)));
-        Ok((vanished.map(|(number, _)| *number).collect::<Vec<_>>(), stuck))
+        Ok((vanished.map(|(number, _)| *number).collect::<Vec<_>>(), orphans))
     })
     .await?;
     desk.store
@@ -52,7 +58,8 @@ pub async fn sweep(desk: &Desk) -> Result<Option<Stuck>, FetchError> {
             vanished.into_iter().try_for_each(|number| downloads::note_vanished(transaction, number))
         })
         .await?;
-    Ok(stuck)
+    // Nobody knows whether the last start came so far.
+    Ok(Leftover { orphans, log: erased.log == Log::Full, pages: true })
 }
 
 type Noted = HashMap<FileNumber, Held>;

@@ -2,44 +2,69 @@
 //!
 //! **Invariant:** one erasure at a time. What is doomed meanwhile, or was in use, is erased after it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use control::{ErasureFault, Event, FailureKind, RemovalVerdict};
 use protocol::value::SourceId;
+use tokio::task::Id;
 use tokio::time::Instant;
 
 use super::handle::Answer;
 use super::{Ended, Engine};
-use crate::erasure::{Erased, Log, Stuck, erase};
+use crate::erasure::{Erased, Leftover, Log, Stuck, erase};
 use crate::failure;
+use crate::files::FileNumber;
 use crate::store::{StoreError, removals};
 
-/// How long to wait with what could not be erased or is still in the log.
+/// How long to wait with what could not be erased.
 const AGAIN: Duration = Duration::from_secs(30);
+/// How long to wait with a log that somebody reads: readers are short. Each time twice as long, up to [`AGAIN`].
+const LOG_AGAIN: Duration = Duration::from_millis(100);
+
+/// How many times as long as it took to write the database anew it is not done again: it holds up all that is to be stored.
+const REST: u32 = 20;
+/// How long at least.
+const LEAST_REST: Duration = Duration::from_millis(500);
 
 /// How erasing stands.
 #[derive(Debug, Default)]
 pub(super) struct Erasing {
-    running: bool,
+    running: Option<Running>,
     /// Something is doomed since the running one looked.
     again: bool,
     /// Something that was in use had to be left.
     left: bool,
     /// Something has gone from the database that may be in its log.
     log: bool,
+    /// Something has gone of which the database's pages may hold copies.
+    pages: bool,
+    /// Until when they are not written anew.
+    rest: Option<Instant>,
+    /// How long to wait with the log, once it could not be emptied.
+    log_wait: Option<Duration>,
     pub(super) fault: Option<ErasureFault>,
-    /// What nobody has noted and could not be removed at start.
-    stuck: Option<Stuck>,
     /// How many items went since it was last told that all is gone.
     gone: u64,
+    /// Files that nobody has noted.
+    orphans: BTreeSet<FileNumber>,
     /// When to try again by itself.
     pub(super) wake: Option<Instant>,
 }
 
+/// An erasure that runs.
+#[derive(Debug)]
+struct Running {
+    task: Id,
+    begun: Instant,
+    /// Whether it writes the pages anew.
+    pages: bool,
+}
+
 impl Erasing {
-    pub(super) fn new(stuck: Option<Stuck>) -> Self {
-        Self { stuck, ..Self::default() }
+    pub(super) fn new(leftover: Leftover) -> Self {
+        Self { orphans: leftover.orphans, log: leftover.log, pages: leftover.pages, ..Self::default() }
     }
 }
 
@@ -50,13 +75,26 @@ impl Engine {
         self.erase();
     }
 
+    /// The daemon ends: what was only put off is not left to the next start.
+    pub(super) fn finish_erasing(&mut self) {
+        self.erasing.rest = None;
+        if self.erasing.pages || self.erasing.log {
+            self.erase();
+        }
+    }
+
+    /// Something was deleted: it is to leave the pages of the database too.
+    pub(super) fn erase_pages(&mut self) {
+        self.erasing.pages = true;
+        self.erase_log();
+    }
+
     /// Erases what is not listed any more and not held, and whose deletion is confirmed.
     pub(super) fn erase(&mut self) {
-        if self.erasing.running {
+        if self.erasing.running.is_some() {
             self.erasing.again = true;
             return;
         }
-        self.erasing.running = true;
         self.erasing.again = false;
         self.erasing.left = false;
         self.erasing.wake = None;
@@ -64,53 +102,84 @@ impl Engine {
         let mut busy = self.downloading.busy();
         busy.extend(self.reading.busy());
         let log = std::mem::take(&mut self.erasing.log);
-        self.tasks.spawn(async move { Ended::Erased(Box::new(erase(&store, &files, &busy, log, Arc::new(())).await)) });
+        let begun = Instant::now();
+        let pages = self.erasing.pages && self.erasing.rest.is_none_or(|rest| rest <= begun);
+        self.erasing.pages &= !pages;
+        let leftover = Leftover { orphans: self.erasing.orphans.clone(), log, pages };
+        let erasing =
+            async move { Ended::Erased(Box::new(erase(&store, &files, &busy, leftover, Arc::new(())).await)) };
+        self.erasing.running = Some(Running { task: self.tasks.spawn(erasing).id(), begun, pages });
     }
 
     /// Erases what was in use when it was last tried.
     pub(super) fn erase_what_was_left(&mut self) {
         if self.erasing.left {
             self.erase();
-        } else if self.erasing.running {
+        } else if self.erasing.running.is_some() {
             self.erasing.again = true;
         }
     }
 
+    /// The task of an erasure panicked.
+    pub(super) fn erasure_panicked(&mut self, task: Id) -> bool {
+        let is_it = self.erasing.running.as_ref().is_some_and(|running| running.task == task);
+        if is_it {
+            self.erased(Err(StoreError::CutOff));
+        }
+        is_it
+    }
+
     /// An erasure has ended.
     pub(super) fn erased(&mut self, erased: Result<Erased, StoreError>) {
-        self.erasing.running = false;
+        let running = self.erasing.running.take();
+        let rewritten = running.filter(|running| running.pages);
+        if let Some(running) = &rewritten {
+            let rest = running.begun.elapsed().saturating_mul(REST).max(LEAST_REST);
+            self.erasing.rest = Some(Instant::now() + rest);
+        }
         match erased {
             Ok(erased) => {
                 self.erasing.left = erased.left;
-                self.erasing.log |= erased.log == Log::Full;
+                self.erasing.pages |= erased.pages;
+                if erased.log == Log::Full {
+                    self.erasing.log = true;
+                    let wait = self.erasing.log_wait.map_or(LOG_AGAIN, |wait| wait.saturating_mul(2).min(AGAIN));
+                    self.erasing.log_wait = Some(wait);
+                } else {
+                    self.erasing.log_wait = None;
+                }
+                self.erasing.orphans = erased.orphans;
                 self.erasing.gone = self.erasing.gone.saturating_add(u64::try_from(erased.removed).unwrap_or(u64::MAX));
                 self.note_fault(erased.failed);
             }
             Err(error) => {
                 tracing::error!(error = failure::chain(&error), "could not erase what is doomed");
                 self.erasing.log = true;
+                self.erasing.pages |= rewritten.is_some();
+                // Also where something new is doomed: what has failed would fail again.
                 self.erasing.again = false;
+                self.erasing.wake = Some(Instant::now() + AGAIN);
+                return;
             }
         }
         if self.erasing.again {
             self.erase();
             return;
         }
-        if !self.erasing.log && !self.erasing.left && self.erasing.fault.is_none() && self.erasing.gone > 0 {
+        let open = self.erasing.log || self.erasing.pages || self.erasing.left || self.erasing.fault.is_some();
+        if !open && self.erasing.gone > 0 {
             let gone = std::mem::take(&mut self.erasing.gone);
             self.emit(Event::Erased(gone));
         }
-        if self.erasing.log || self.erasing.fault.is_some() {
-            self.erasing.wake = Some(Instant::now() + AGAIN);
-        }
+        let now = Instant::now();
+        let log = self.erasing.log.then(|| now + self.erasing.log_wait.unwrap_or(AGAIN));
+        let fault = self.erasing.fault.is_some().then(|| now + AGAIN);
+        let pages = if self.erasing.pages { Some(self.erasing.rest.unwrap_or(now)) } else { None };
+        self.erasing.wake = [log, fault, pages].into_iter().flatten().min();
     }
 
-    fn note_fault(&mut self, failed: Option<Stuck>) {
+    fn note_fault(&mut self, stuck: Option<Stuck>) {
         let (now, before) = (self.clock.now(), self.erasing.fault.take());
-        let stuck = failed
-            .into_iter()
-            .chain(self.erasing.stuck.clone())
-            .reduce(|one, other| Stuck { items: one.items.saturating_add(other.items), reason: one.reason });
         self.erasing.fault = stuck.map(|stuck| ErasureFault {
             items: stuck.items,
             reason: format!("{}: look at the data directory's permissions and at its file system", stuck.reason),
@@ -139,7 +208,7 @@ impl Engine {
             Ok(settled) => {
                 answer.give(Ok(()));
                 self.sources_changed(settled);
-                self.erase_log();
+                self.erase_pages();
                 self.work().await;
             }
             Err(SettleError::NotHeld(source)) => {

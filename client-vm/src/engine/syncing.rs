@@ -18,7 +18,7 @@ use super::{Ended, Engine, given_up};
 use crate::failure;
 use crate::settings::SyncSettings;
 use crate::store::mirror;
-use crate::sync::{SnapshotNumber, Synced};
+use crate::sync::{Erases, SnapshotNumber, Synced};
 
 /// When syncs start by themselves, and whether what is shown is old.
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl Engine {
         let expired =
             !running.cancel.is_cancelled() && ended.result.as_ref().err().is_some_and(SyncStop::is_unauthorized);
         let reached = ended.result.as_ref().map_or_else(SyncStop::reached_the_server, |_| true);
-        let (mut after, mut wrote, mut erases) = (None, false, false);
+        let (mut after, mut wrote, mut erases) = (None, false, Erases::Nothing);
         let report = match ended.result {
             Ok(Synced { report, changed_sources, effects, held, erased }) => {
                 tracing::info!(rows = report.rows_written, unreadable = report.counts.unreadable, "sync succeeded");
@@ -210,10 +210,10 @@ impl Engine {
         }
         if let Some(effects) = after {
             self.acts_after_snapshot(effects);
-            if erases {
-                self.erase_log()
-            } else {
-                self.erase()
+            match erases {
+                Erases::Records => self.erase_pages(),
+                Erases::Rows => self.erase_log(),
+                Erases::Nothing => self.erase(),
             }
             if wrote || self.keys_left {
                 self.look_at_keys();

@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{FileNumber, Files, sync_directory};
+use super::{FileNumber, Files, file_number, sync_directory};
 use crate::private;
 
 const READ_ONLY: u32 = 0o400;
@@ -114,15 +114,21 @@ impl Files {
         if remove_folder(&self.viewing.join(DEVICE))? { sync_directory(&self.viewing) } else { Ok(()) }
     }
 
-    /// Removes all that calls which ended with the last start were given.
+    /// Removes all that calls which ended with the last start were given. Gives what could not be removed, with the item's
+    /// number where it is an item's.
     ///
     /// # Errors
-    /// The operating system's.
-    pub fn clear_viewing(&self) -> io::Result<()> {
+    /// The operating system's, where the directory cannot be read or written.
+    pub fn clear_viewing(&self) -> io::Result<Vec<(Option<FileNumber>, io::Error)>> {
+        let mut failed = Vec::new();
         for entry in std::fs::read_dir(&self.viewing)? {
-            remove_folder(&entry?.path())?;
+            let path = entry?.path();
+            if let Err(error) = remove_folder(&path) {
+                failed.push((path.file_name().and_then(|name| name.to_str()).and_then(file_number), error));
+            }
         }
-        sync_directory(&self.viewing)
+        sync_directory(&self.viewing)?;
+        Ok(failed)
     }
 
     /// Opens a file's plaintext; `None` when it is not there.

@@ -385,29 +385,35 @@ pub fn doomed(transaction: &Transaction<'_>) -> Result<Vec<(FileNumber, ItemId)>
     Ok(items)
 }
 
-/// Forgets what doomed items say, before their files go.
+/// Forgets what doomed items say, before their files go, but for those that are in use; gives whose files are to go, and
+/// whether any of them said something.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn blank(transaction: &Transaction<'_>, numbers: &[FileNumber]) -> Result<(), StoreError> {
-    for number in numbers {
-        transaction
+pub fn blank(transaction: &Transaction<'_>, busy: &HashSet<ItemId>) -> Result<(Vec<FileNumber>, bool), StoreError> {
+    let mut said = false;
+    let numbers: Vec<_> =
+        doomed(transaction)?.into_iter().filter(|(_, item)| !busy.contains(item)).map(|(number, _)| number).collect();
+    for number in &numbers {
+        said |= transaction
             .prepare_cached(
                 "UPDATE local_item SET state = 'absent', text = NULL, name = NULL, plain_bytes = NULL, inner = NULL,
                      seal = NULL, reason = NULL
-                 WHERE id = ?1",
+                 WHERE id = ?1 AND (state <> 'absent' OR coalesce(text, name, reason) IS NOT NULL)",
             )?
-            .execute([number.0])?;
+            .execute([number.0])?
+            > 0;
     }
-    Ok(())
+    Ok((numbers, said))
 }
 
-/// Forgets items whose files are gone.
+/// Forgets items whose files are gone. One that is listed again meanwhile may have others, and is not forgotten.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn forget(transaction: &Transaction<'_>, numbers: &[FileNumber]) -> Result<(), StoreError> {
-    for number in numbers {
+    let doomed: HashSet<_> = doomed(transaction)?.into_iter().map(|(number, _)| number).collect();
+    for number in numbers.iter().filter(|number| doomed.contains(number)) {
         transaction.prepare_cached("DELETE FROM local_item WHERE id = ?1")?.execute([number.0])?;
     }
     Ok(())

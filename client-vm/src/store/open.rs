@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::search;
 
 /// How long a connection waits for another one's lock. The writer is alone, so only a checkpoint can hold it up.
-const BUSY: Duration = Duration::from_secs(10);
+pub(super) const BUSY: Duration = Duration::from_secs(10);
 
 /// The one connection that writes.
 pub(super) fn writer(path: &Path) -> rusqlite::Result<Connection> {

@@ -42,8 +42,19 @@ pub struct Synced {
     pub effects: SnapshotEffects,
     /// The sources of which a removal is held from now on.
     pub held: BTreeSet<SourceId>,
-    /// Whether anything went with it that may have said something.
-    pub erased: bool,
+    /// What went with it that may have said something.
+    pub erased: Erases,
+}
+
+/// What goes with a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Erases {
+    /// Nothing.
+    Nothing,
+    /// Rows of the outbox that are settled.
+    Rows,
+    /// What the server lists no more.
+    Records,
 }
 
 /// Asks for the four lists at the same time and applies what they say.
@@ -108,7 +119,11 @@ pub async fn sync(
             mirror::store_success(transaction, &report)?;
             let mut changed_sources = applied.changed_sources;
             changed_sources.extend(&effects.sources);
-            let erased = plan.removes_something() || !effects.sources.is_empty();
+            let erased = match (plan.removes_something(), effects.sources.is_empty()) {
+                (true, _) => Erases::Records,
+                (false, false) => Erases::Rows,
+                (false, true) => Erases::Nothing,
+            };
             Ok(Synced { report, changed_sources, effects, held, erased })
         })
         .await?;

@@ -237,6 +237,8 @@ impl Driver<'_> {
                 Event::SyncEnded(_) | Event::Missed(_) => return Ok(true),
                 Event::Act(_) => return Ok(false),
                 Event::SessionEnded(why) => return Err(wrong(format!("the session ended: {why:?}")).into()),
+                Event::RemovalsHeld(held) => return Err(wrong(format!("removals are held: {held:?}")).into()),
+                Event::ErasureFailed(fault) => return Err(wrong(format!("something is not erased: {fault:?}")).into()),
                 Event::ProxyWaiting
                 | Event::SessionStarted(_)
                 | Event::SyncStarted(_)
@@ -246,9 +248,7 @@ impl Driver<'_> {
                 | Event::Download(_)
                 | Event::Read(_)
                 | Event::KeyHeld { .. }
-                | Event::RemovalsHeld(_)
                 | Event::Erased(_)
-                | Event::ErasureFailed(_)
                 | Event::Paused(_)
                 | Event::Resumed
                 | Event::Viewer { .. } => {}

@@ -111,7 +111,8 @@ impl Engine {
             // A deletion that was refused lets downloads go on; one that was confirmed leaves something to remove.
             self.downloading.look_again();
             match running.kind {
-                ActKind::DeleteSource | ActKind::DeleteItem | ActKind::Reply => self.erase_log(),
+                ActKind::DeleteSource | ActKind::DeleteItem => self.erase_pages(),
+                ActKind::Reply => self.erase_log(),
                 ActKind::Star | ActKind::Unstar | ActKind::Seen => {}
             }
         }

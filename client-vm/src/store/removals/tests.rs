@@ -479,6 +479,17 @@ fn d4_what_was_deleted_here_is_not_held() {
     assert!(inbox.held().is_empty());
 }
 
+/// A deletion that was refused has deleted nothing: it does not let removals through.
+#[test]
+fn d4_what_was_to_be_deleted_here_and_was_refused_is_held() {
+    let all = inbox(20);
+    let mut inbox = Inbox::with(&all);
+    inbox.act(&Act::DeleteSources { sources: (100..110).map(id).collect() }).unwrap();
+    inbox.write(|transaction| Ok(transaction.execute("UPDATE outbox SET state = 'refused', reason = 'no'", [])?));
+    assert_eq!(inbox.sync(&without(&all, 100..110)), (100..110).collect::<Vec<_>>());
+    assert_eq!(inbox.doomed(), [] as [u32; 0]);
+}
+
 /// Cases R1 and R3: texts of ours stay while the removal of their source is held, and nothing of them is sent.
 #[test]
 fn r1_drafts_and_replies_to_a_held_source_stay() {
