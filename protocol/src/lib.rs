@@ -21,7 +21,9 @@ pub mod record;
 pub mod scope;
 pub mod value;
 
-pub use answer::{Answer, Deletion, Download, FromProxy, Health, Items, ServerContact, SignedIn, StoredReply, Sum};
+pub use answer::{
+    Answer, Deletion, Download, FromProxy, Health, Items, Probe, ServerContact, SignedIn, StoredReply, Sum,
+};
 pub use call::{Call, CallId, Deadline, Request, SeenItems, ToProxy};
 pub use error::{CallError, ErrorKind, Retry, Stage};
 pub use handshake::{ApiLevel, Hello, Limits, Refusal, Welcome};

@@ -22,6 +22,7 @@ Exit codes:
   11   the server refused, or a drive its passphrase
   12   the private key cannot be reached, or its use was denied
   13   what is there cannot be decrypted
+  14   `doctor` has found what does not work
   130  interrupted
 
 Environment:
@@ -258,6 +259,13 @@ pub(super) enum Command {
     /// Let the queue go on, and at once
     #[command(after_help = "Example:\n  splitdrop resume")]
     Resume,
+    /// Look at each hop to the server and the key, without a daemon, and say what to do where one is broken
+    #[command(after_help = "Examples:\n  splitdrop doctor\n  splitdrop doctor --ask\n  splitdrop doctor --json")]
+    Doctor {
+        /// Try the call for deletions too, about which dom0 may ask
+        #[arg(long)]
+        ask: bool,
+    },
     /// Print what happens as it happens, until Ctrl-C
     #[command(after_help = "Examples:\n  splitdrop watch\n  splitdrop watch --json")]
     Watch,
@@ -476,7 +484,7 @@ mod tests {
 
     #[test]
     fn every_example_in_the_help_parses() {
-        assert_eq!(parse_examples(&Args::command()), 71);
+        assert_eq!(parse_examples(&Args::command()), 74);
     }
 
     #[test]
@@ -564,7 +572,7 @@ mod tests {
             .take_while(|line| !line.is_empty())
             .map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
             .collect();
-        assert_eq!(listed, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 130]);
+        assert_eq!(listed, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 130]);
         for exit in
             [Exit::Success, Exit::Conflict, Exit::Refused, Exit::KeyUnreachable, Exit::Sealed, Exit::Interrupted]
         {

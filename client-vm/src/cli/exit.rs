@@ -31,6 +31,7 @@ pub(super) enum Exit {
     Refused = 11,
     KeyUnreachable = 12,
     Sealed = 13,
+    Unhealthy = 14,
     Interrupted = 130,
 }
 
@@ -230,6 +231,7 @@ impl CliError {
             Exit::Refused => "refused",
             Exit::KeyUnreachable => "key_unreachable",
             Exit::Sealed => "sealed",
+            Exit::Unhealthy => "unhealthy",
             Exit::Interrupted => "interrupted",
         }
     }
