@@ -6,6 +6,7 @@ mod connect;
 mod consent;
 mod conversation;
 mod credentials;
+mod doctor;
 mod download;
 mod exit;
 mod handover;
@@ -76,16 +77,25 @@ pub fn main() -> ExitCode {
 fn run(args: &Args) -> Result<Exit, CliError> {
     // Before there is a second thread, and before anything is read that somebody else wrote.
     confinement::confine()?;
-    let mut settings = Settings::load(|name| std::env::var_os(name), args.socket.clone())?;
+    let settings = Settings::load(|name| std::env::var_os(name), args.socket.clone());
+    if let Command::Doctor { ask } = args.command {
+        return until_told_to_end(&Editing::default(), doctor::doctor(args, ask, settings));
+    }
+    let mut settings = settings?;
     if let Command::Daemon { log_file } = &args.command {
         settings.log_file = log_file.clone().or(settings.log_file);
         crate::daemon::run(&settings)?;
         return Ok(Exit::Success);
     }
+    let editing = Editing::default();
+    until_told_to_end(&editing, front_end(args, &settings, &editing))
+}
+
+/// Does the work, unless a signal says to end.
+fn until_told_to_end(editing: &Editing, work: impl Future<Output = Result<Exit, CliError>>) -> Result<Exit, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         let mut signals = EndSignals::catch()?;
-        let editing = Editing::default();
         let told_to_end = async {
             loop {
                 signals.any().await;
@@ -99,7 +109,7 @@ fn run(args: &Args) -> Result<Exit, CliError> {
             // Whoever changes their mind in the last moment is heard first.
             biased;
             () = told_to_end => Ok(Exit::Interrupted),
-            done = front_end(args, &settings, &editing) => done,
+            done = work => done,
         }
     });
     // A thread may still read from standard input, or write to somebody who does not read: nobody waits for it.
@@ -118,7 +128,7 @@ async fn front_end(args: &Args, settings: &Settings, editing: &Editing) -> Resul
     let mut client = connect::connect(settings, args.start).await?;
     match &args.command {
         // Handled before.
-        Command::Daemon { .. } => {}
+        Command::Daemon { .. } | Command::Doctor { .. } => {}
         Command::Status => {
             let replies = ask(&mut client, Request::Status).await?;
             for reply in replies {

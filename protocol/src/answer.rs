@@ -71,6 +71,18 @@ pub enum Items {
     Sum(Sum),
     /// The answer to a reply that was sent: one item.
     Stored(StoredReply),
+    /// The answer to a probe: one item.
+    Probe(Probe),
+}
+
+/// The server answered as SecureDrop's Journalist API does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// What time it was when the server answered, as it says, to the second. Only to be shown: whoever answers in its place
+    /// can say anything. None where it does not say it in a form that is known.
+    pub server_date: Option<Timestamp>,
+    /// How long it took from the request to the head of the answer, in milliseconds, a new connection included.
+    pub took_ms: u64,
 }
 
 /// A reply that the server has stored.
@@ -123,7 +135,8 @@ impl Items {
             | Self::Download(_)
             | Self::Chunk(_)
             | Self::Sum(_)
-            | Self::Stored(_) => 1,
+            | Self::Stored(_)
+            | Self::Probe(_) => 1,
             Self::Users(batch) => batch.as_slice().len(),
             Self::Sources(batch) => batch.as_slice().len(),
             Self::Submissions(batch) => batch.as_slice().len(),
@@ -145,6 +158,7 @@ impl Items {
             Self::Chunk(_) => ItemKind::Chunk,
             Self::Sum(_) => ItemKind::Sum,
             Self::Stored(_) => ItemKind::Stored,
+            Self::Probe(_) => ItemKind::Probe,
         }
     }
 }
@@ -213,6 +227,7 @@ enum ItemKind {
     Chunk,
     Sum,
     Stored,
+    Probe,
 }
 
 /// How an answer's form allows its number of items to be.
@@ -296,6 +311,7 @@ impl Answer {
                 Form::Each(ItemKind::Deletions, u32::try_from(items.as_slice().len()).unwrap_or(u32::MAX))
             }
             Call::SendReply { .. } => Form::One(ItemKind::Stored),
+            Call::Probe => Form::One(ItemKind::Probe),
             Call::GetUsers { .. } => Form::List(ItemKind::Users),
             Call::GetSources { .. } => Form::List(ItemKind::Sources),
             Call::GetSubmissions { .. } => Form::List(ItemKind::Submissions),

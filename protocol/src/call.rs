@@ -213,6 +213,8 @@ pub enum Call {
         /// The reply, encrypted.
         message: ArmoredMessage,
     },
+    /// Asks the server whether it is there, without a session and without any data of a user.
+    Probe,
 }
 
 /// Items to mark as seen, by kind: the server keeps its marks by kind.
@@ -236,7 +238,8 @@ impl Call {
             Self::GetUsers { .. }
             | Self::GetSources { .. }
             | Self::GetSubmissions { .. }
-            | Self::GetAllReplies { .. } => Some(Scope::Metadata),
+            | Self::GetAllReplies { .. }
+            | Self::Probe => Some(Scope::Metadata),
             Self::Star { .. } | Self::Unstar { .. } | Self::MarkSeen { .. } => Some(Scope::Mark),
             Self::DeleteSource { .. }
             | Self::DeleteConversation { .. }
@@ -274,6 +277,7 @@ impl Call {
             Self::DownloadSubmission { .. } => "download_submission",
             Self::DownloadReply { .. } => "download_reply",
             Self::SendReply { .. } => "send_reply",
+            Self::Probe => "probe",
         }
     }
 }

@@ -22,7 +22,9 @@ pub mod record;
 pub mod scope;
 pub mod value;
 
-pub use answer::{Answer, Deletion, Download, FromProxy, Health, Items, ServerContact, SignedIn, StoredReply, Sum};
+pub use answer::{
+    Answer, Deletion, Download, FromProxy, Health, Items, Probe, ServerContact, SignedIn, StoredReply, Sum,
+};
 pub use call::{Call, CallId, Deadline, Request, SeenItems, ToProxy};
 pub use confinement::{Confinement, Landlock, Seccomp};
 pub use error::{CallError, ErrorKind, Retry, Stage};

@@ -134,6 +134,7 @@ fn calls() -> Vec<(&'static str, Call)> {
         ),
         ("download_reply", Call::DownloadReply { token: token(), source: id(), reply: id(), from: size(70_000) }),
         ("send_reply", Call::SendReply { token: token(), source: id(), reply: id(), message: message() }),
+        ("probe", Call::Probe),
     ]
 }
 
@@ -193,6 +194,8 @@ fn parts() -> Vec<(String, Part)> {
             ("sum", Part::Items(Items::Sum(Sum { length: size(3), sha256: Sha256::new([0xcd; 32]) }))),
             ("stored", Part::Items(Items::Stored(stored(true)))),
             ("stored_under_no_readable_name", Part::Items(Items::Stored(stored(false)))),
+            ("probe", Part::Items(Items::Probe(probe(Some(1_729_785_077_000_000))))),
+            ("probe_without_a_date", Part::Items(Items::Probe(probe(None)))),
             ("end", Part::End { count: 1_000 }),
         ]
         .map(|(name, part)| (name.to_owned(), part)),
@@ -223,6 +226,10 @@ fn size(bytes: u64) -> Size {
 
 fn download(known: bool) -> Download {
     Download { length: known.then(|| size(70_003)), from: size(70_000), etag: known.then(|| Sha256::new([0xab; 32])) }
+}
+
+fn probe(date: Option<u64>) -> Probe {
+    Probe { server_date: date.map(|date| Timestamp::try_new(date).unwrap()), took_ms: 300 }
 }
 
 fn stored(named: bool) -> StoredReply {

@@ -55,6 +55,7 @@ impl Target {
     fn of(call: &Call) -> Option<Self> {
         match call {
             Call::Health
+            | Call::Probe
             | Call::Login { .. }
             | Call::Logout { .. }
             | Call::GetUsers { .. }

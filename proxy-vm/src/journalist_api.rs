@@ -64,6 +64,10 @@ pub trait JournalistApi: Send + Sync + 'static {
     /// The newest version of the API that is spoken.
     const SPEAKS: ApiLevel;
 
+    /// Asks for what the server shows to everybody, and says what time it is there. Fails where what answers is not the
+    /// Journalist API.
+    fn probe(&self, outlet: &mut Outlet<'_>) -> impl Future<Output = Result<(), CallError>> + Send;
+
     /// Signs in.
     fn login(
         &self,

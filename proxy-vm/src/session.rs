@@ -76,6 +76,7 @@ impl<A: JournalistApi> Service for Session<A> {
                     api.login(&Credentials { username, passphrase, one_time_code }, &mut outlet).await
                 }
                 Call::Logout { token } => api.logout(&token, &mut outlet).await,
+                Call::Probe => api.probe(&mut outlet).await,
                 Call::GetUsers { token } => api.get_users(&token, &mut outlet).await,
                 Call::GetSources { token } => api.get_sources(&token, &mut outlet).await,
                 Call::GetSubmissions { token, source } => api.get_submissions(&token, source, &mut outlet).await,

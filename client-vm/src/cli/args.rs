@@ -23,6 +23,7 @@ Exit codes:
   12   the private key cannot be reached, or its use was denied
   13   what is there cannot be decrypted
   14   this VM has a network, or the program cannot be confined
+  15   `doctor` has found what does not work
   130  interrupted
 
 Environment:
@@ -267,6 +268,13 @@ pub(super) enum Command {
     /// Let the queue go on, and at once
     #[command(after_help = "Example:\n  splitdrop resume")]
     Resume,
+    /// Look at each hop to the server and the key, without a daemon, and say what to do where one is broken
+    #[command(after_help = "Examples:\n  splitdrop doctor\n  splitdrop doctor --ask\n  splitdrop doctor --json")]
+    Doctor {
+        /// Try the call for deletions too, about which dom0 may ask
+        #[arg(long)]
+        ask: bool,
+    },
     /// Print what happens as it happens, until Ctrl-C
     #[command(after_help = "Examples:\n  splitdrop watch\n  splitdrop watch --json")]
     Watch,

@@ -33,6 +33,7 @@ pub(super) enum Exit {
     KeyUnreachable = 12,
     Sealed = 13,
     NotConfined = 14,
+    Unhealthy = 15,
     Interrupted = 130,
 }
 
@@ -235,6 +236,7 @@ impl CliError {
             Exit::KeyUnreachable => "key_unreachable",
             Exit::Sealed => "sealed",
             Exit::NotConfined => "not_confined",
+            Exit::Unhealthy => "unhealthy",
             Exit::Interrupted => "interrupted",
         }
     }

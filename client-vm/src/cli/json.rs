@@ -2,6 +2,7 @@
 
 mod act;
 mod conversation;
+mod doctor;
 mod download;
 mod handover;
 mod reading;
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 
 pub(super) use act::{acted, dealt, undone};
 pub(super) use conversation::{conversation, draft, trusted};
+pub(super) use doctor::checks;
 pub(super) use download::{fetched, paused, stopped, wanted};
 pub(super) use handover::{device, exported, transcript, viewed, written};
 pub(super) use removal::{removals, settled};

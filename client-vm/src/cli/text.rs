@@ -4,6 +4,7 @@
 mod act;
 mod amount;
 mod conversation;
+mod doctor;
 mod download;
 mod handover;
 mod key;
@@ -29,6 +30,7 @@ pub(super) use act::{
 };
 pub(super) use amount::bytes;
 pub(super) use conversation::{conversation, transcript};
+pub(super) use doctor::{check, checked};
 pub(super) use download::{Progress, all_are_there, decrypting, paused, postponed_download, progress, stopped, wanted};
 pub(super) use handover::{closed, copying, device, device_said, exported, handed_over, is_open, written};
 pub(super) use key::trusted;

@@ -12,6 +12,8 @@ use reqwest::{Method, StatusCode};
 /// A request of version 1 of the Journalist API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Endpoint {
+    /// What the API consists of; shown to everybody.
+    Root,
     /// Signing in.
     Token,
     /// Signing out.
@@ -53,7 +55,8 @@ impl Endpoint {
     pub(super) fn method(self) -> Method {
         match self {
             Self::Token | Self::Logout | Self::SendReply(_) | Self::AddStar(_) | Self::Seen => Method::POST,
-            Self::Users
+            Self::Root
+            | Self::Users
             | Self::Sources
             | Self::Submissions
             | Self::SourceSubmissions(_)
@@ -70,6 +73,7 @@ impl Endpoint {
     /// The request's path.
     pub(super) fn path(self) -> String {
         match self {
+            Self::Root => "/api/v1/".to_owned(),
             Self::Token => "/api/v1/token".to_owned(),
             Self::Logout => "/api/v1/logout".to_owned(),
             Self::Users => "/api/v1/users".to_owned(),
@@ -102,7 +106,8 @@ impl Endpoint {
     pub(super) fn downloads_from(self) -> Option<Size> {
         match self {
             Self::DownloadSubmission(_, _, from) | Self::DownloadReply(_, _, from) => Some(from),
-            Self::Token
+            Self::Root
+            | Self::Token
             | Self::Logout
             | Self::Users
             | Self::Sources
@@ -132,7 +137,8 @@ impl Endpoint {
             Self::DownloadSubmission(..) | Self::DownloadReply(..) => {
                 status == StatusCode::OK || (status == StatusCode::PARTIAL_CONTENT && self.range().is_some())
             }
-            Self::Token
+            Self::Root
+            | Self::Token
             | Self::Logout
             | Self::Users
             | Self::Sources
@@ -151,6 +157,7 @@ impl Endpoint {
     /// The endpoint's name, for logs.
     pub(super) fn name(self) -> &'static str {
         match self {
+            Self::Root => "root",
             Self::Token => "token",
             Self::Logout => "logout",
             Self::Users => "users",

@@ -174,6 +174,11 @@ pub(super) fn not_understood() -> CallError {
     CallError::new(ErrorKind::BadResponse, Stage::Parse, LATER)
 }
 
+/// Something answers, and it is not the Journalist API.
+pub(super) fn not_the_api() -> CallError {
+    not_understood().with_detail("what answers is not SecureDrop's Journalist API")
+}
+
 /// A body is no list.
 pub(super) fn list(error: ListError) -> CallError {
     match error {

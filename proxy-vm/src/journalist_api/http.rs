@@ -13,6 +13,7 @@
 
 mod conversation;
 mod download;
+mod probe;
 
 use std::time::Duration;
 
@@ -260,6 +261,10 @@ impl HttpApi {
 
 impl JournalistApi for HttpApi {
     const SPEAKS: ApiLevel = ApiLevel::V1;
+
+    async fn probe(&self, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
+        self.look(outlet).await
+    }
 
     async fn login(&self, credentials: &Credentials, outlet: &mut Outlet<'_>) -> Result<(), CallError> {
         let signed_in = self.sign_in(credentials, outlet).await.map_err(failure::login)?;

@@ -10,6 +10,15 @@ use serde_json::value::RawValue;
 /// A field of a record: `None` when it is absent or null.
 pub(super) type Raw<'a> = Option<&'a RawValue>;
 
+/// What the API consists of. Only this much of it is looked at: nothing else than SecureDrop says it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Root<'a> {
+    #[serde(borrow, rename = "auth_token_url")]
+    pub(super) _auth_token_url: std::borrow::Cow<'a, str>,
+    #[serde(borrow, rename = "sources_url")]
+    pub(super) _sources_url: std::borrow::Cow<'a, str>,
+}
+
 /// An entry of `/sources`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Source<'a> {

@@ -65,7 +65,8 @@ impl Outcome {
                 | Items::Download(_)
                 | Items::Chunk(_)
                 | Items::Sum(_)
-                | Items::Stored(_) => panic!("no list"),
+                | Items::Stored(_)
+                | Items::Probe(_) => panic!("no list"),
             };
             sum = (sum.0 + all, sum.1 + unreadable);
         }

@@ -22,6 +22,7 @@ mod failures;
 mod lists;
 mod login;
 mod origin;
+mod probe;
 mod process;
 mod replies;
 mod socks;

@@ -1,0 +1,390 @@
+//! What can be seen in this VM.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use control::client::{Client, ClientError};
+use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, statfs};
+use nix::sys::statvfs::statvfs;
+
+use super::{Check, name};
+use crate::cli::text::bytes;
+use crate::failure::chain;
+use crate::settings::SettingsError;
+
+/// Where this kernel lists the network interfaces that the process can use.
+const INTERFACES: &str = "/proc/self/net/dev";
+/// What shows that this is a VM of Qubes.
+const SIGNS_OF_QUBES: [&str; 2] = ["/usr/share/qubes/marker-vm", "/usr/bin/qubesdb-read"];
+/// What Qubes keeps of an app VM when it is shut down.
+const KEPT_BY_QUBES: [&str; 3] = ["/home", "/rw", "/usr/local"];
+/// Below so many bytes of room somebody should look at it.
+const LITTLE_ROOM: u64 = 1 << 30;
+/// Below so many a file or two may not fit.
+const NO_ROOM: u64 = 100 << 20;
+/// How many entries of the data directory are looked at. The daemon makes about ten.
+const MAX_ENTRIES: usize = 1000;
+
+pub(super) fn configuration() -> Check {
+    Check::ok(name::CONFIGURATION, "valid")
+}
+
+pub(super) fn bad_configuration(error: &SettingsError) -> Check {
+    let next = match error {
+        SettingsError::NoHome => "set HOME or SPLITDROP_HOME",
+        SettingsError::SocketPath(_) => "choose a shorter path with --socket",
+        SettingsError::Read { .. } => "make the file readable, or set SPLITDROP_CONFIG to another one",
+        SettingsError::Invalid { .. }
+        | SettingsError::ProxyVm(_)
+        | SettingsError::HandoverVm { .. }
+        | SettingsError::OtherBackend { .. }
+        | SettingsError::NoKeyFile
+        | SettingsError::Time(_)
+        | SettingsError::Grace => "mend the file; `docs/OPERATIONS.md` lists what may stand in it",
+    };
+    Check::failure(name::CONFIGURATION, chain(error), next)
+}
+
+pub(super) async fn daemon(socket: &Path) -> Check {
+    match Client::connect(socket).await {
+        Ok(_) => Check::ok(name::DAEMON, format!("runs, version {}", env!("CARGO_PKG_VERSION"))),
+        Err(error) => no_daemon(&error),
+    }
+}
+
+fn no_daemon(error: &ClientError) -> Check {
+    let restart = "restart the daemon: end it, then run `splitdrop daemon`";
+    match error {
+        ClientError::NoDaemon { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => Check::warning(
+            name::DAEMON,
+            "none runs; one has left its socket behind when it ended",
+            "start one with `splitdrop daemon`, which takes the socket away; its log says how the last one ended",
+        ),
+        ClientError::NoDaemon { .. } => {
+            Check::warning(name::DAEMON, "none runs", "start one with `splitdrop daemon`, or add --start to a command")
+        }
+        // The data directory, where the socket would be, is none.
+        ClientError::Connect { source, .. } if source.kind() == io::ErrorKind::NotADirectory => {
+            Check::warning(name::DAEMON, "none runs", "see data_directory, then start one with `splitdrop daemon`")
+        }
+        ClientError::Connect { .. } => {
+            Check::failure(name::DAEMON, chain(error), "give the socket to this user, or choose another with --socket")
+        }
+        ClientError::Silent { .. }
+        | ClientError::Io(_)
+        | ClientError::Ended
+        | ClientError::Frame(_)
+        | ClientError::Greeting(_)
+        | ClientError::Unexpected
+        | ClientError::Failed(_) => Check::failure(name::DAEMON, chain(error), restart),
+    }
+}
+
+/// Whether this VM has no network.
+pub(super) fn offline() -> Check {
+    match std::fs::read_to_string(INTERFACES) {
+        Ok(list) => judge_interfaces(&list),
+        Err(error) => Check::warning(
+            name::OFFLINE,
+            format!("could not read {INTERFACES}: {error}"),
+            "look in dom0 whether this VM has a netvm",
+        ),
+    }
+}
+
+fn judge_interfaces(list: &str) -> Check {
+    // Two lines of headings, then one for each interface.
+    let interfaces = list.lines().skip(2).filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
+    match interfaces.filter(|name| *name != "lo").count() {
+        0 => Check::ok(name::OFFLINE, "this VM has no network"),
+        count => Check::failure(
+            name::OFFLINE,
+            format!("this VM has {count} network interface(s) besides lo"),
+            "in dom0 take its network away: `qvm-prefs VM netvm ''`",
+        ),
+    }
+}
+
+/// The data directory, in four checks.
+pub(super) fn data(home: &Path) -> [Check; 4] {
+    let on_qubes = SIGNS_OF_QUBES.iter().any(|sign| Path::new(sign).exists());
+    let own = nix::unistd::geteuid().as_raw();
+    let directory = directory(std::fs::metadata(home), own, home);
+    let modes = match directory.outcome {
+        super::Outcome::Ok => modes(home),
+        super::Outcome::Warning | super::Outcome::Failure | super::Outcome::NotChecked => {
+            Check::not_checked(name::DATA_MODES, name::DATA_DIRECTORY)
+        }
+    };
+    let there = nearest(home);
+    let room = match statvfs(&there) {
+        Ok(found) => judge_room(found.blocks_available().saturating_mul(found.fragment_size())),
+        Err(error) => unseen(name::DISK_SPACE, home, error.into()),
+    };
+    [directory, modes, persists(home, &there, on_qubes), room]
+}
+
+fn unseen(name: &'static str, home: &Path, error: io::Error) -> Check {
+    let next = "let this user read the data directory, or set SPLITDROP_HOME to another one";
+    Check::failure(name, format!("could not look at {}: {error}", home.display()), next)
+}
+
+fn directory(found: io::Result<Metadata>, own: u32, home: &Path) -> Check {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Check::warning(
+            name::DATA_DIRECTORY,
+            format!("{} is not there yet", home.display()),
+            "start a daemon, which makes it: `splitdrop daemon`",
+        ),
+        Err(error) => unseen(name::DATA_DIRECTORY, home, error),
+        Ok(found) if !found.is_dir() => Check::failure(
+            name::DATA_DIRECTORY,
+            format!("{} is no directory", home.display()),
+            "take it away, or set SPLITDROP_HOME to another one",
+        ),
+        Ok(found) if found.uid() != own => Check::failure(
+            name::DATA_DIRECTORY,
+            format!("{} belongs to another user", home.display()),
+            format!("give it to the user who runs the daemon: `sudo chown -R USER {}`", home.display()),
+        ),
+        Ok(_) => Check::ok(name::DATA_DIRECTORY, format!("{} is there", home.display())),
+    }
+}
+
+/// Whether the directory, and what is directly in it, are open to others.
+fn modes(home: &Path) -> Check {
+    let is_open = |found: &Metadata| found.permissions().mode() & 0o077 != 0;
+    let look = || -> io::Result<(bool, usize)> {
+        let directory = is_open(&std::fs::metadata(home)?);
+        let mut entries = 0_usize;
+        for entry in std::fs::read_dir(home)?.take(MAX_ENTRIES) {
+            match entry?.metadata() {
+                Ok(found) if (found.is_file() || found.is_dir()) && is_open(&found) => {
+                    entries = entries.saturating_add(1);
+                }
+                Ok(_) => {}
+                // A daemon that runs takes files away.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((directory, entries))
+    };
+    let close = format!("close it to others: `chmod -R go= {}`; see who could read it", home.display());
+    match look() {
+        Err(error) => unseen(name::DATA_MODES, home, error),
+        Ok((false, 0)) => Check::ok(name::DATA_MODES, "for this user alone"),
+        Ok((true, _)) => Check::failure(name::DATA_MODES, "the data directory is open to other users", close),
+        Ok((false, count)) => {
+            Check::failure(name::DATA_MODES, format!("{count} file(s) in it are open to other users"), close)
+        }
+    }
+}
+
+/// The directory, or the nearest one above it that is there.
+fn nearest(home: &Path) -> PathBuf {
+    home.ancestors().find_map(|path| path.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
+}
+
+fn persists(home: &Path, there: &Path, on_qubes: bool) -> Check {
+    match statfs(there) {
+        Ok(found) => {
+            let kind = found.filesystem_type();
+            judge_place(there, kind == TMPFS_MAGIC || kind == OVERLAYFS_SUPER_MAGIC, on_qubes)
+        }
+        Err(error) => unseen(name::DATA_PERSISTS, home, error.into()),
+    }
+}
+
+fn judge_place(there: &Path, passing: bool, on_qubes: bool) -> Check {
+    let next = "put it below /home: set SPLITDROP_HOME, or make the directory one of the VM's bind-dirs";
+    if passing {
+        let what = "the data directory is on a file system in memory, and is lost when the VM ends";
+        return Check::warning(name::DATA_PERSISTS, what, next);
+    }
+    if on_qubes && !KEPT_BY_QUBES.iter().any(|kept| there.starts_with(kept)) {
+        let what = "the data directory is where Qubes keeps nothing, and is lost when the VM ends";
+        return Check::warning(name::DATA_PERSISTS, what, next);
+    }
+    Check::ok(name::DATA_PERSISTS, "the data directory outlives the VM's shutdown")
+}
+
+fn judge_room(room: u64) -> Check {
+    let detail = format!("{} free for the data directory", bytes(room));
+    let next = "make room, or in dom0 make the VM's private volume larger: `qvm-volume resize VM:private SIZE`";
+    if room < NO_ROOM {
+        Check::failure(name::DISK_SPACE, detail, next)
+    } else if room < LITTLE_ROOM {
+        Check::warning(name::DISK_SPACE, detail, next)
+    } else {
+        Check::ok(name::DISK_SPACE, detail)
+    }
+}
+
+/// Why a program cannot be run; none if it can.
+fn unusable(program: &Path) -> Option<String> {
+    match std::fs::metadata(program) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(format!("{} is not there", program.display())),
+        Err(error) => Some(format!("could not look at {}: {error}", program.display())),
+        Ok(found) if !found.is_file() => Some(format!("{} is no program", program.display())),
+        Ok(found) if found.permissions().mode() & 0o111 == 0 => {
+            Some(format!("{} is not executable", program.display()))
+        }
+        Ok(_) => None,
+    }
+}
+
+pub(super) fn qrexec_program(program: &Path) -> Check {
+    match unusable(program) {
+        None => Check::ok(name::QREXEC, format!("{} is there", program.display())),
+        Some(why) => Check::failure(
+            name::QREXEC,
+            why,
+            "install qubes-core-qrexec in this VM's template; outside of Qubes set `qrexec_client` or SPLITDROP_QREXEC",
+        ),
+    }
+}
+
+pub(super) fn viewer(program: &Path) -> Check {
+    match unusable(program) {
+        None => Check::ok(name::VIEWER, format!("{} is there", program.display())),
+        Some(why) => Check::warning(
+            name::VIEWER,
+            format!("{why}: nothing can be opened"),
+            "install qubes-core-agent in this VM's template, or set `open_in_vm` in [handover]",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+
+    use super::super::Outcome;
+    use super::*;
+
+    fn next(check: &Check) -> &str {
+        check.next_step.as_deref().unwrap_or_default()
+    }
+
+    #[test]
+    fn an_interface_besides_lo_is_a_failure() {
+        let headings = "Inter-|   Receive\n face |bytes\n";
+        let lo = "    lo:  1 2 3\n";
+        for list in [String::new(), headings.to_owned(), format!("{headings}{lo}")] {
+            assert_eq!(judge_interfaces(&list).outcome, Outcome::Ok, "{list:?}");
+        }
+        let check = judge_interfaces(&format!("{headings}{lo}  eth0: 5 6\n wlan0:1\n"));
+        assert_eq!((check.name, check.outcome), ("offline", Outcome::Failure));
+        assert!(check.detail.contains("2 network interface") && next(&check).contains("netvm"), "{check:?}");
+    }
+
+    #[test]
+    fn room_is_judged_by_numbers() {
+        for (room, outcome) in [
+            (0, Outcome::Failure),
+            (NO_ROOM - 1, Outcome::Failure),
+            (NO_ROOM, Outcome::Warning),
+            (LITTLE_ROOM - 1, Outcome::Warning),
+            (LITTLE_ROOM, Outcome::Ok),
+            (u64::MAX, Outcome::Ok),
+        ] {
+            let check = judge_room(room);
+            assert_eq!(check.outcome, outcome, "{room}");
+            assert_eq!(next(&check).contains("private volume"), outcome != Outcome::Ok, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_at_shutdown_is_a_warning() {
+        let place = |path: &str, passing, on_qubes| judge_place(Path::new(path), passing, on_qubes);
+        for kept in ["/home/user/x", "/rw/x", "/usr/local/x"] {
+            assert_eq!(place(kept, false, true).outcome, Outcome::Ok, "{kept}");
+        }
+        assert_eq!(place("/var/x", false, false).outcome, Outcome::Ok);
+        for lost in [place("/var/x", false, true), place("/homes/x", false, true), place("/home/x", true, false)] {
+            assert_eq!(lost.outcome, Outcome::Warning);
+            assert!(lost.detail.contains("lost") && next(&lost).contains("bind-dirs"), "{lost:?}");
+        }
+    }
+
+    #[test]
+    fn the_data_directory_must_be_one_of_this_users_own() {
+        let root = tempfile::tempdir().unwrap();
+        let own = nix::unistd::geteuid().as_raw();
+        let file = root.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let of = |path: &Path, own| directory(std::fs::metadata(path), own, path);
+        assert_eq!(of(root.path(), own).outcome, Outcome::Ok);
+        for (check, outcome, word) in [
+            (of(root.path(), own + 1), Outcome::Failure, "another user"),
+            (of(&file, own), Outcome::Failure, "no directory"),
+            (of(&root.path().join("none"), own), Outcome::Warning, "not there yet"),
+        ] {
+            assert_eq!(check.outcome, outcome);
+            assert!(check.detail.contains(word) && !next(&check).is_empty(), "{check:?}");
+        }
+        let [there, modes, _, _] = data(&root.path().join("none/yet"));
+        assert_eq!((there.outcome, modes.outcome), (Outcome::Warning, Outcome::NotChecked));
+        assert_eq!(modes.detail, "because of data_directory");
+    }
+
+    #[test]
+    fn what_is_open_to_others_is_a_failure_and_left_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path();
+        let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        mode(home, 0o700);
+        let file = home.join("a secret name");
+        std::fs::write(&file, "").unwrap();
+        mode(&file, 0o600);
+        assert_eq!(modes(home).outcome, Outcome::Ok);
+        mode(&file, 0o640);
+        let check = modes(home);
+        assert_eq!(check.outcome, Outcome::Failure);
+        assert!(check.detail.contains("1 file") && next(&check).contains("chmod"), "{check:?}");
+        assert!(!check.detail.contains("secret"), "{check:?}");
+        mode(home, 0o755);
+        assert!(modes(home).detail.contains("directory is open"));
+        let still = [std::fs::metadata(home).unwrap().mode(), std::fs::metadata(&file).unwrap().mode()];
+        assert_eq!(still.map(|mode| mode & 0o777), [0o755, 0o640]);
+    }
+
+    #[test]
+    fn a_program_has_to_be_there_and_executable() {
+        let root = tempfile::tempdir().unwrap();
+        let program = root.path().join("program");
+        std::fs::write(&program, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o600)).unwrap();
+        for (path, word) in [
+            (program.clone(), "not executable"),
+            (root.path().join("none"), "not there"),
+            (root.path().into(), "no program"),
+        ] {
+            let (qrexec, viewer) = (qrexec_program(&path), viewer(&path));
+            assert_eq!((qrexec.outcome, viewer.outcome), (Outcome::Failure, Outcome::Warning));
+            assert!(qrexec.detail.contains(word) && next(&qrexec).contains("SPLITDROP_QREXEC"), "{qrexec:?}");
+            assert!(viewer.detail.contains(word) && next(&viewer).contains("open_in_vm"), "{viewer:?}");
+        }
+        std::fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
+        assert_eq!((qrexec_program(&program).outcome, viewer(&program).outcome), (Outcome::Ok, Outcome::Ok));
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_a_failure_and_none_is_a_warning() {
+        let socket = PathBuf::from("/x");
+        let none =
+            |kind: io::ErrorKind| no_daemon(&ClientError::NoDaemon { socket: socket.clone(), source: kind.into() });
+        let (absent, stale) = (none(io::ErrorKind::NotFound), none(io::ErrorKind::ConnectionRefused));
+        assert_eq!((absent.outcome, stale.outcome), (Outcome::Warning, Outcome::Warning));
+        assert!(stale.detail.contains("left its socket") && next(&absent).contains("splitdrop daemon"));
+        let other = control::greeting::check(b"SPLC0.0.1").unwrap_err();
+        for error in [ClientError::Silent { socket: socket.clone() }, other.into()] {
+            let check = no_daemon(&error);
+            assert_eq!(check.outcome, Outcome::Failure);
+            assert!(next(&check).contains("restart"), "{check:?}");
+        }
+    }
+}
