@@ -7,7 +7,7 @@
 //! | `SD_PROXY_SOCKS` | Tor's SOCKS server, as IP address and port | `127.0.0.1:9150` |
 //! | `SD_PROXY_DELETE_LIMIT` | how many targets one session may delete, 1 to 10000 | `200` |
 //! | `SD_PROXY_LOG` | `off`, `error`, `warn`, `info`, `debug` or `trace` | `info` |
-//! | `SD_PROXY_LOG_FILE` | an absolute path: log to this file instead of journald or syslog | none |
+//! | `SD_PROXY_LOG_FILE` | an absolute path: log to this file instead of syslog or journald | none |
 //!
 //! **Invariant:** a setting is valid or an error that names it; no invalid setting falls back to a default.
 //!
@@ -73,7 +73,7 @@ pub enum Route {
 pub struct LogSettings {
     /// The least important level that is logged.
     pub level: LevelFilter,
-    /// The file to log to; journald or syslog when there is none.
+    /// The file to log to; syslog or journald when there is none.
     pub file: Option<PathBuf>,
 }
 

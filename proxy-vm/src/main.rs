@@ -30,7 +30,7 @@ Settings (dom0: qvm-features VM vm-config.NAME VALUE; elsewhere the environment)
   SD_PROXY_SOCKS         Tor's SOCKS server (default: 127.0.0.1:9150)
   SD_PROXY_DELETE_LIMIT  how many targets one session may delete (default: 200)
   SD_PROXY_LOG           off, error, warn, info, debug or trace (default: info)
-  SD_PROXY_LOG_FILE      log to this file, not to journald or syslog
+  SD_PROXY_LOG_FILE      log to this file, not to syslog or journald
 
 Exit codes:
   0  the session ended in order
