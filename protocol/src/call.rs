@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scope::Scope;
 use crate::value::{
-    ArmoredMessage, Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, Problem, ReplyId, Size, SourceId,
+    ArmoredMessage, Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, Problem, ReplyId, RequestId, Size, SourceId,
     SubmissionId, Token, Username, ValueError,
 };
 
@@ -67,11 +67,13 @@ pub enum ToProxy {
     Cancel(CallId),
 }
 
-/// A call with its id and deadline.
+/// A call with its ids and its deadline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Names the call in its answer.
     pub id: CallId,
+    /// Names the call in the logs of both VMs.
+    pub request: RequestId,
     /// How long the proxy may take.
     pub deadline: Deadline,
     /// What to do.

@@ -78,6 +78,8 @@ pub struct FrameDecoder {
     buffer: Zeroizing<Vec<u8>>,
     /// How many bytes at the buffer's start were given out already.
     consumed: usize,
+    /// How many bytes the last frame took, with its header.
+    last_frame: usize,
     poisoned: bool,
 }
 
@@ -141,8 +143,15 @@ impl FrameDecoder {
         let Some(payload) = rest.get(..length) else {
             return Ok(None);
         };
-        self.consumed += HEADER + length;
+        self.last_frame = HEADER + length;
+        self.consumed += self.last_frame;
         Ok(Some(payload))
+    }
+
+    /// How many bytes the frame that was given out last took on the wire, with its header; 0 before the first.
+    #[must_use]
+    pub fn last_frame(&self) -> usize {
+        self.last_frame
     }
 
     /// Says whether the stream may end here.
@@ -192,6 +201,7 @@ mod tests {
         assert!(decoder.buffer.capacity() <= 2 * frame.len(), "{}", decoder.buffer.capacity());
         decoder.feed(&[*last]);
         assert_eq!(decoder.next_payload().unwrap().unwrap().len(), MAX_FRAME);
+        assert_eq!(decoder.last_frame(), frame.len());
         assert!(decoder.finish().is_ok());
         // What was given out does not stay once more has come.
         decoder.feed(&[0]);

@@ -6,6 +6,7 @@ mod bytes;
 mod id;
 mod message;
 mod number;
+mod request;
 mod secret;
 mod text;
 
@@ -13,6 +14,7 @@ pub use bytes::{Chunk, Sha256};
 pub use id::{ItemId, JournalistId, ReplyId, SourceId, SubmissionId};
 pub use message::ArmoredMessage;
 pub use number::{OrderNumber, Size, Timestamp};
+pub use request::RequestId;
 pub use secret::{OneTimeCode, Passphrase, Token};
 pub use text::{
     ArmoredKey, Bounded, Designation, Detail, Filename, Fingerprint, PersonName, ServerVersion, SettingName,

@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 const UUID: &str = "6f6d21bc-7f5e-4d0e-9a3c-0d9ab2a3c001";
+const REQUEST: RequestId = RequestId::new([0xa1, 2, 3, 4, 5, 6, 0x47, 8, 0x89, 10, 11, 12, 13, 14, 15, 16]);
 const KEY: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nxjMEZ\n-----END PGP PUBLIC KEY BLOCK-----\n";
 
 fn id<I: std::str::FromStr<Err: Debug>>() -> I {
@@ -142,7 +143,9 @@ fn to_proxy() -> Vec<(String, ToProxy)> {
     let deadline = Deadline::try_from(30_000).unwrap();
     let mut messages: Vec<_> = calls()
         .into_iter()
-        .map(|(name, call)| (format!("call/{name}"), ToProxy::Call(Request { id: CallId(1), deadline, call })))
+        .map(|(name, call)| {
+            (format!("call/{name}"), ToProxy::Call(Request { id: CallId(1), request: REQUEST, deadline, call }))
+        })
         .collect();
     messages.push(("cancel".to_owned(), ToProxy::Cancel(CallId(70_000))));
     messages
@@ -368,13 +371,14 @@ fn every_cut_of_a_message_is_refused() {
 
 #[test]
 fn a_call_without_a_deadline_is_refused() {
+    let health_within = |ms: u32| {
+        let bytes = [vec![0, 1], encode(&REQUEST).unwrap(), encode(&ms).unwrap(), vec![0]].concat();
+        decode_exact::<ToProxy>(&bytes)
+    };
     for ms in [0, Deadline::MAX_MS + 1] {
-        let mut bytes = vec![0, 1];
-        bytes.extend(encode(&ms).unwrap());
-        bytes.push(0);
-        assert!(decode_exact::<ToProxy>(&bytes).is_err(), "{ms} ms");
+        assert!(health_within(ms).is_err(), "{ms} ms");
     }
-    assert!(decode_exact::<ToProxy>(&[0, 1, 1, 0]).is_ok());
+    assert!(health_within(1).is_ok());
 }
 
 #[test]
@@ -394,8 +398,8 @@ fn the_longest_reply_fits_a_frame() {
     let message = ArmoredMessage::try_new(format!("{begin}{body}{end}")).unwrap();
     let token = Token::try_new("t".repeat(4_096)).unwrap();
     let call = Call::SendReply { token, source: id(), reply: id(), message };
-    let sent =
-        ToProxy::Call(Request { id: CallId(u32::MAX), deadline: Deadline::try_from(Deadline::MAX_MS).unwrap(), call });
+    let deadline = Deadline::try_from(Deadline::MAX_MS).unwrap();
+    let sent = ToProxy::Call(Request { id: CallId(u32::MAX), request: REQUEST, deadline, call });
     let mut decoder = FrameDecoder::new();
     decoder.feed(&encode_frame(&sent).unwrap());
     assert_eq!(decoder.next_message::<ToProxy>().unwrap(), Some(sent));
@@ -404,7 +408,7 @@ fn the_longest_reply_fits_a_frame() {
 #[test]
 fn a_reply_that_is_not_encrypted_is_refused() {
     let text = |message: &str| {
-        let mut bytes = vec![0, 1, 1, 16];
+        let mut bytes = [vec![0, 1], encode(&REQUEST).unwrap(), vec![1, 16]].concat();
         for part in ["token", UUID, UUID, message] {
             bytes.extend(encode(&part).unwrap());
         }

@@ -9,7 +9,7 @@
 //! | `SD_PROXY_CLIENTS` | the VMs that may call, with commas between them | `sd-app` |
 //! | `SD_PROXY_REQUIRE_LANDLOCK` | `on`: no session where the kernel does not confine files and network; or `off` | `off` |
 //! | `SD_PROXY_LOG` | `off`, `error`, `warn`, `info`, `debug` or `trace` | `info` |
-//! | `SD_PROXY_LOG_FILE` | an absolute path: log to this file instead of journald or syslog | none |
+//! | `SD_PROXY_LOG_FILE` | an absolute path: log to this file instead of syslog or journald | none |
 //!
 //! **Invariant:** a setting is valid or an error that names it; no invalid setting falls back to a default.
 //!
@@ -85,7 +85,7 @@ pub enum Route {
 pub struct LogSettings {
     /// The least important level that is logged.
     pub level: LevelFilter,
-    /// The file to log to; journald or syslog when there is none.
+    /// The file to log to; syslog or journald when there is none.
     pub file: Option<PathBuf>,
 }
 

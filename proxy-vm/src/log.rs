@@ -1,4 +1,7 @@
-//! Where the log goes: to journald, else to syslog, or to a file that the settings name.
+//! Where the log goes: to syslog, else to journald, or to a file that the settings name.
+//!
+//! Syslog comes first, also where journald takes its lines: it gets each line whole. By its own protocol journald gets the ids
+//! and codes as fields, and passes on to nobody but the text before them; in another VM's log no call could be followed.
 //!
 //! **Invariant:** only this project's own lines are logged. The libraries below log addresses.
 //!
@@ -26,6 +29,8 @@ const IDENTIFIER: &str = "splitdrop-proxy";
 const SYSLOG: &str = "/dev/log";
 const FILE_MODE: u32 = 0o600;
 
+type AnyLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
 /// The log file could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
@@ -37,28 +42,24 @@ pub enum LogError {
     NotRegular,
 }
 
-/// Starts the log. Where there is neither journald nor syslog, and no file is named, nothing is logged.
+/// Starts the log. Where there is neither syslog nor journald, and no file is named, nothing is logged.
 ///
 /// # Errors
 /// [`LogError`] when the settings name a file and it cannot be used.
 pub fn start(settings: &LogSettings) -> Result<(), LogError> {
-    let layer = match &settings.file {
-        Some(path) => lines(Arc::new(open(path)?)),
-        None => match tracing_journald::layer() {
-            Ok(journald) => journald.with_syslog_identifier(IDENTIFIER.to_owned()).boxed(),
-            Err(_no_journald) => match Syslog::connect(Path::new(SYSLOG)) {
-                Ok(syslog) => tracing_subscriber::fmt::layer()
-                    .with_ansi(false)
-                    .without_time()
-                    .with_level(false)
-                    .with_writer(syslog)
-                    .boxed(),
-                Err(_no_syslog) => return Ok(()),
-            },
-        },
-    };
-    install(Registry::default().with(layer.with_filter(own_lines(settings.level))));
+    if let Some(layer) = layer(settings, Path::new(SYSLOG))? {
+        install(Registry::default().with(layer.with_filter(own_lines(settings.level))));
+    }
     Ok(())
+}
+
+/// Where lines go; `None` where there is no place for them. Syslog takes them at the socket `syslog`.
+fn layer(settings: &LogSettings, syslog: &Path) -> Result<Option<AnyLayer>, LogError> {
+    if let Some(path) = &settings.file {
+        return Ok(Some(lines(Arc::new(open(path)?))));
+    }
+    let journald = || Some(tracing_journald::layer().ok()?.with_syslog_identifier(IDENTIFIER.to_owned()).boxed());
+    Ok(syslog_lines(syslog).or_else(journald))
 }
 
 /// From now on a panic is a line of the log that says where, and nothing on standard error: its text may hold anything.
@@ -78,7 +79,14 @@ fn own_lines(level: LevelFilter) -> Targets {
     TARGETS.into_iter().fold(Targets::new(), |targets, target| targets.with_target(target, level))
 }
 
-fn lines(file: Arc<File>) -> Box<dyn Layer<Registry> + Send + Sync> {
+/// Lines for syslog, which adds the time; the level is the priority. `None` where nobody listens.
+fn syslog_lines(socket: &Path) -> Option<AnyLayer> {
+    let syslog = Syslog::connect(socket).ok()?;
+    let layer = tracing_subscriber::fmt::layer().with_ansi(false).without_time().with_level(false).with_writer(syslog);
+    Some(layer.boxed())
+}
+
+fn lines(file: Arc<File>) -> AnyLayer {
     tracing_subscriber::fmt::layer().with_ansi(false).with_writer(file).boxed()
 }
 
@@ -183,21 +191,79 @@ mod tests {
         assert!(open(directory.path()).is_err());
     }
 
-    #[test]
-    fn a_syslog_line_has_its_priority_and_no_line_end() {
+    /// What comes at a syslog's socket while `happens` logs at this level and above.
+    fn syslogged(level: LevelFilter, happens: impl FnOnce()) -> Vec<String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let daemon = UnixDatagram::bind(&path).unwrap();
-        let syslog = Syslog::connect(&path).unwrap();
-        let subscriber = Registry::default().with(
-            tracing_subscriber::fmt::layer().with_ansi(false).without_time().with_level(false).with_writer(syslog),
-        );
-        tracing::subscriber::with_default(subscriber, || tracing::warn!(code = 7, "something"));
-        let mut buffer = [0; 256];
-        let length = daemon.recv(&mut buffer).unwrap();
-        let line = std::str::from_utf8(&buffer[..length]).unwrap();
-        assert!(line.starts_with(&format!("<28>splitdrop-proxy[{}]: ", std::process::id())), "{line:?}");
-        assert!(line.ends_with("something code=7"), "{line:?}");
+        daemon.set_nonblocking(true).unwrap();
+        let settings = LogSettings { level, file: None };
+        let layer = layer(&settings, &path).unwrap().unwrap().with_filter(own_lines(settings.level));
+        tracing::subscriber::with_default(Registry::default().with(layer), happens);
+        let mut lines = Vec::new();
+        let mut buffer = [0; 4096];
+        while let Ok(length) = daemon.recv(&mut buffer) {
+            lines.push(std::str::from_utf8(&buffer[..length]).unwrap().to_owned());
+        }
+        lines
+    }
+
+    #[test]
+    fn syslog_gets_each_line_as_a_datagram_with_its_priority() {
+        let lines = syslogged(LevelFilter::TRACE, || {
+            tracing::error!(code = 1, "something");
+            tracing::warn!(code = 2, "something");
+            tracing::info!(code = 3, "something");
+            tracing::debug!(code = 4, "something");
+            tracing::trace!(code = 5, "something");
+        });
+        // The facility `daemon` is 3, so 24 and the severity (RFC 3164, 4.1.1).
+        let expected: Vec<_> = [(27, 1), (28, 2), (30, 3), (31, 4), (31, 5)]
+            .map(|(priority, code)| {
+                let head = format!("<{priority}>splitdrop-proxy[{}]: ", std::process::id());
+                format!("{head}proxy_vm::log::tests: something code={code}")
+            })
+            .into();
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn syslog_gets_own_lines_of_the_level_and_no_others() {
+        let lines = syslogged(LevelFilter::WARN, || {
+            tracing::info!("something small");
+            tracing::error!(target: "reqwest::connect", "a library's line");
+            tracing::warn!("something");
+        });
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        assert!(line.ends_with(": something"), "{line:?}");
+        assert_eq!(syslogged(LevelFilter::OFF, || tracing::error!("something")), [] as [String; 0]);
+    }
+
+    #[test]
+    fn a_line_that_syslog_does_not_take_holds_nothing_up() {
+        let lines = syslogged(LevelFilter::INFO, || {
+            tracing::info!(long = "x".repeat(1 << 20), "too long for a datagram");
+            // More than a socket keeps for who does not read it.
+            for number in 0..10_000 {
+                tracing::info!(number, "something");
+            }
+        });
+        assert!(!lines.is_empty() && lines.len() < 10_000, "{}", lines.len());
+        assert!(lines[0].ends_with("something number=0"), "{:?}", lines[0]);
+    }
+
+    #[test]
+    fn a_file_comes_before_syslog_and_without_a_socket_there_is_no_syslog() {
+        let directory = tempfile::tempdir().unwrap();
+        let (socket, file) = (directory.path().join("log"), directory.path().join("file"));
+        assert!(syslog_lines(&socket).is_none());
+        let daemon = UnixDatagram::bind(&socket).unwrap();
+        daemon.set_nonblocking(true).unwrap();
+        let settings = LogSettings { level: LevelFilter::INFO, file: Some(file.clone()) };
+        let layer = layer(&settings, &socket).unwrap().unwrap();
+        tracing::subscriber::with_default(Registry::default().with(layer), || tracing::info!(code = 7, "something"));
+        assert!(std::fs::read_to_string(&file).unwrap().ends_with("something code=7\n"));
+        assert!(daemon.recv(&mut [0; 64]).is_err());
     }
 
     #[test]

@@ -35,7 +35,7 @@ Settings (dom0: qvm-features VM vm-config.NAME VALUE; elsewhere the environment)
                          on: no session where the kernel does not confine files and
                          network; or off (default: off)
   SD_PROXY_LOG           off, error, warn, info, debug or trace (default: info)
-  SD_PROXY_LOG_FILE      log to this file, not to journald or syslog
+  SD_PROXY_LOG_FILE      log to this file, not to syslog or journald
 
 Exit codes:
   0  the session ended in order

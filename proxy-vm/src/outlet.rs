@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use protocol::value::RequestId;
 use protocol::{CallError, ErrorKind, Items, ServerContact, Stage};
 use qubes_rpc::serve::Responder;
 use tokio::time::Instant;
@@ -66,13 +67,28 @@ pub struct Outlet<'a> {
     contacts: &'a Contacts,
     ends: Option<Instant>,
     stage: Stage,
+    /// How many requests the call has made of the server.
+    requests: u16,
 }
 
 impl<'a> Outlet<'a> {
     /// The outlet of a call that was `started` with `deadline`.
     #[must_use]
     pub fn new(responder: &'a mut Responder, contacts: &'a Contacts, started: Instant, deadline: Duration) -> Self {
-        Self { responder, contacts, ends: started.checked_add(deadline), stage: Stage::Admission }
+        Self { responder, contacts, ends: started.checked_add(deadline), stage: Stage::Admission, requests: 0 }
+    }
+
+    /// The call's id in the logs of both VMs.
+    #[must_use]
+    pub fn request(&self) -> RequestId {
+        self.responder.request()
+    }
+
+    /// The id of the call's next request of the server: the call's own for the first.
+    pub fn next_request(&mut self) -> RequestId {
+        let id = self.request().numbered(self.requests);
+        self.requests = self.requests.wrapping_add(1);
+        id
     }
 
     /// Says how far the call has come.

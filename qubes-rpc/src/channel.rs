@@ -1,7 +1,6 @@
 //! Framed messages on a byte stream.
 
 use protocol::frame::{Frame, FrameDecoder, FrameError};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -65,6 +64,12 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 return Ok(None);
             }
         }
+    }
+
+    /// How many bytes the frame that was given out last took on the wire.
+    #[must_use]
+    pub fn last_frame(&self) -> u64 {
+        u64::try_from(self.decoder.last_frame()).unwrap_or(u64::MAX)
     }
 
     /// Reads more; `false` at the stream's end.
@@ -131,15 +136,6 @@ impl FrameSender {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
-    }
-
-    /// Queues a message as a frame.
-    ///
-    /// # Errors
-    /// [`FrameError`] when it does not fit one; `Ok(Err(Closed))` when nobody writes it.
-    pub async fn send_message<T: Serialize + Sync>(&self, message: &T) -> Result<Result<(), Closed>, FrameError> {
-        let frame = protocol::frame::encode_frame(message)?;
-        Ok(self.send(frame).await)
     }
 }
 

@@ -7,6 +7,8 @@
 //! does not holds up the other calls, until its own time is over.
 //!
 //! **Invariant:** an id is taken from when its call is queued until its answer has ended, and by nothing else.
+//!
+//! **Invariant:** each call that is sent has a request id of its own, and one line in the log says how it ended.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +17,7 @@ use std::time::Duration;
 use protocol::answer::{Answer, AnswerError, Part};
 use protocol::frame::{Frame, encode_frame, frame_bytes};
 use protocol::handshake::{HandshakeError, decode_welcome, encode_hello};
-use protocol::value::{SoftwareVersion, ValueError};
+use protocol::value::{RequestId, SoftwareVersion, ValueError};
 use protocol::{
     Call, CallError, CallId, Deadline, ErrorKind, FromProxy, Hello, Items, Limits, Refusal, Request, Retry, ToProxy,
     Welcome,
@@ -24,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::channel::{ChannelError, Closed, FrameReader, FrameSender, frame_queue, write_frames};
 
@@ -213,9 +216,13 @@ impl Connection {
         };
         let (parts, receiver) = mpsc::channel(QUEUED_PARTS);
         // From here on nothing waits: what is registered is sent.
-        let id = self.calls.begin(Answer::to(&call), Consumer { parts, until }, self.limits)?;
-        match encode_frame(&ToProxy::Call(Request { id, deadline: wire_deadline, call })) {
-            Ok(frame) => room.send(frame),
+        let note = Note::new(&call);
+        let id = self.calls.begin(Answer::to(&call), Consumer { parts, until }, note, self.limits)?;
+        match encode_frame(&ToProxy::Call(Request { id, request: note.request, deadline: wire_deadline, call })) {
+            Ok(frame) => {
+                note.sent(frame.len());
+                room.send(frame);
+            }
             Err(_) => {
                 self.calls.forget(id);
                 return Err(not_made(ErrorKind::TooLarge, Retry::Never));
@@ -313,6 +320,53 @@ struct Consumer {
     until: Instant,
 }
 
+/// What the log says of one call.
+#[derive(Debug, Clone, Copy)]
+struct Note {
+    request: RequestId,
+    call: &'static str,
+    sent: Instant,
+    /// How much of the answer came, with the frames' headers.
+    bytes: u64,
+}
+
+impl Note {
+    fn new(call: &Call) -> Self {
+        let request = RequestId::new(*Uuid::new_v4().as_bytes());
+        Self { request, call: call.name(), sent: Instant::now(), bytes: 0 }
+    }
+
+    fn sent(&self, bytes: usize) {
+        let Self { request, call, .. } = self;
+        tracing::debug!(%request, call, bytes, "call sent");
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.sent.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn answered(&self, items: u32) {
+        let (Self { request, call, bytes, .. }, elapsed_ms) = (self, self.elapsed_ms());
+        tracing::debug!(%request, call, bytes, items, elapsed_ms, "call answered");
+    }
+
+    fn failed(&self, error: &CallError) {
+        let (Self { request, call, bytes, .. }, elapsed_ms) = (self, self.elapsed_ms());
+        let (kind, stage) = (error.kind.name(), error.stage.name());
+        tracing::warn!(%request, call, kind, stage, bytes, elapsed_ms, "call failed");
+    }
+
+    fn broken_off(&self, broken: Break) {
+        let (Self { request, call, bytes, .. }, elapsed_ms) = (self, self.elapsed_ms());
+        tracing::warn!(%request, call, %broken, bytes, elapsed_ms, "call broken off");
+    }
+
+    fn given_up(&self) {
+        let (Self { request, call, bytes, .. }, elapsed_ms) = (self, self.elapsed_ms());
+        tracing::debug!(%request, call, bytes, elapsed_ms, "call given up");
+    }
+}
+
 /// The calls whose answers have not ended.
 #[derive(Debug, Clone, Default)]
 struct SharedCalls(Arc<Shared>);
@@ -340,6 +394,16 @@ struct Running {
     consumer: Option<Consumer>,
     /// Whether the proxy is told that nobody waits.
     cancelled: bool,
+    note: Note,
+}
+
+impl Running {
+    /// Nobody waits for the answer any more.
+    fn give_up(&mut self) {
+        if self.consumer.take().is_some() {
+            self.note.given_up();
+        }
+    }
 }
 
 impl Calls {
@@ -356,7 +420,9 @@ impl Calls {
     /// Ends the session: whoever waits for an answer finds its queue closed, and here why. The first reason stays.
     fn close(&mut self, broken: Break) {
         self.broken.get_or_insert(broken);
-        self.running.clear();
+        for (_, running) in self.running.drain().filter(|(_, running)| running.consumer.is_some()) {
+            running.note.broken_off(broken);
+        }
     }
 }
 
@@ -365,7 +431,7 @@ impl SharedCalls {
         self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, answer: Answer, consumer: Consumer, limits: Limits) -> Result<CallId, CallFailure> {
+    fn begin(&self, answer: Answer, consumer: Consumer, note: Note, limits: Limits) -> Result<CallId, CallFailure> {
         let mut calls = self.lock();
         if let Some(broken) = calls.check() {
             return Err(CallFailure::NotSent(broken));
@@ -381,7 +447,7 @@ impl SharedCalls {
             }
         };
         let until = consumer.until;
-        calls.running.insert(id, Running { answer, until, consumer: Some(consumer), cancelled: false });
+        calls.running.insert(id, Running { answer, until, consumer: Some(consumer), cancelled: false, note });
         Ok(id)
     }
 
@@ -393,7 +459,7 @@ impl SharedCalls {
     /// Nobody waits for the answer any more.
     fn abandon(&self, id: CallId) {
         if let Some(running) = self.lock().running.get_mut(&id) {
-            running.consumer = None;
+            running.give_up();
             self.0.abandoned.notify_one();
         }
     }
@@ -401,7 +467,7 @@ impl SharedCalls {
     /// Nobody waits for any answer any more.
     fn abandon_all(&self) {
         for running in self.lock().running.values_mut() {
-            running.consumer = None;
+            running.give_up();
         }
     }
 
@@ -419,18 +485,25 @@ impl SharedCalls {
         }
     }
 
-    /// Checks a part and says who waits for it.
-    fn route(&self, id: CallId, part: &Part) -> Result<Option<Consumer>, Break> {
+    /// Checks a part that came in so many bytes, and says who waits for it.
+    fn route(&self, id: CallId, part: &Part, bytes: u64) -> Result<Option<Consumer>, Break> {
         let mut calls = self.lock();
         if let Some(broken) = calls.broken {
             return Err(broken);
         }
         let running = calls.running.get_mut(&id).ok_or(Break::UnknownCall)?;
         running.answer.accept(part).map_err(Break::Answer)?;
-        let consumer = running.consumer.clone();
-        if matches!(part, Part::End { .. } | Part::Failed(_)) {
-            calls.running.remove(&id);
+        running.note.bytes = running.note.bytes.saturating_add(bytes);
+        let (consumer, note) = (running.consumer.clone(), running.note);
+        let waited_for = consumer.is_some();
+        match part {
+            Part::Begin | Part::Items(_) => return Ok(consumer),
+            Part::End { count } if waited_for => note.answered(*count),
+            Part::Failed(error) if waited_for => note.failed(error),
+            // That nobody waits was noted, and what still came to its end is nobody's failure.
+            Part::End { .. } | Part::Failed(_) => {}
         }
+        calls.running.remove(&id);
         Ok(consumer)
     }
 
@@ -462,7 +535,7 @@ async fn read_answers<R: AsyncRead + Unpin>(mut reader: FrameReader<R>, calls: S
                 break Break::Stream;
             }
         };
-        match calls.route(id, &part) {
+        match calls.route(id, &part, reader.last_frame()) {
             Ok(Some(Consumer { parts, until })) => {
                 // A consumer that is gone needs no part, and one that read nothing for its whole time gets none.
                 if tokio::time::timeout_at(until, parts.send(part)).await.is_err() {
@@ -488,7 +561,8 @@ mod tests {
         let calls = SharedCalls::default();
         let begin = || {
             let (parts, _) = mpsc::channel(1);
-            calls.begin(Answer::to(&Call::Health), Consumer { parts, until: Instant::now() }, Limits::OURS)
+            let consumer = Consumer { parts, until: Instant::now() };
+            calls.begin(Answer::to(&Call::Health), consumer, Note::new(&Call::Health), Limits::OURS)
         };
         assert_eq!([begin(), begin()], [Ok(CallId(1)), Ok(CallId(2))]);
         calls.forget(CallId(2));

@@ -16,13 +16,14 @@ use futures_util::FutureExt as _;
 use protocol::answer::Part;
 use protocol::frame::{encode_frame, frame_bytes};
 use protocol::handshake::{HandshakeError, decode_hello, encode_welcome, mismatch_answer};
-use protocol::value::SoftwareVersion;
+use protocol::value::{RequestId, SoftwareVersion};
 use protocol::{
     Call, CallError, CallId, ErrorKind, FromProxy, Hello, Items, Limits, Refusal, Request, Retry, Scope, Stage,
     ToProxy, Welcome,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::{ChannelError, Closed, FrameReader, FrameSender, frame_queue, write_frames};
@@ -97,12 +98,21 @@ impl Progress {
 #[derive(Debug)]
 pub struct Responder {
     id: CallId,
+    request: RequestId,
     sender: FrameSender,
     count: u32,
+    /// How much of the answer was sent, with the frames' headers.
+    bytes: u64,
     progress: Progress,
 }
 
 impl Responder {
+    /// The call's id in the logs of both VMs.
+    #[must_use]
+    pub fn request(&self) -> RequestId {
+        self.request
+    }
+
     /// Says how far the call has come: what an error says when the call is stopped from outside.
     pub fn reached(&self, stage: Stage) {
         self.progress.set(stage);
@@ -127,12 +137,18 @@ impl Responder {
         Ok(())
     }
 
-    async fn send(&self, part: Part) -> Result<(), CallError> {
+    async fn send(&mut self, part: Part) -> Result<(), CallError> {
         let stage = self.progress.get();
-        match self.sender.send_message(&FromProxy { id: self.id, part }).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(Closed)) => Err(CallError::new(ErrorKind::Cancelled, stage, Retry::Now)),
-            Err(_) => Err(CallError::new(ErrorKind::Internal, stage, Retry::Never).with_detail("answer over the cap")),
+        let frame = encode_frame(&FromProxy { id: self.id, part }).map_err(|_too_large| {
+            CallError::new(ErrorKind::Internal, stage, Retry::Never).with_detail("answer over the cap")
+        })?;
+        let length = u64::try_from(frame.len()).unwrap_or(u64::MAX);
+        match self.sender.send(frame).await {
+            Ok(()) => {
+                self.bytes = self.bytes.saturating_add(length);
+                Ok(())
+            }
+            Err(Closed) => Err(CallError::new(ErrorKind::Cancelled, stage, Retry::Now)),
         }
     }
 }
@@ -287,7 +303,8 @@ impl<S: Service> Calls<S> {
             None
         };
         if let Some(error) = refusal {
-            tracing::warn!(call = request.call.name(), kind = error.kind.name(), "call refused");
+            let (id, call, kind) = (request.request, request.call.name(), error.kind.name());
+            tracing::warn!(request = %id, call, kind, "call refused");
             finish(&self.sender, request.id, Part::Failed(error), None).await;
             return Ok(());
         }
@@ -349,15 +366,17 @@ impl Drop for Slot {
 
 /// Runs one call to its end and says how it ended.
 async fn run<S: Service>(sender: FrameSender, service: Arc<S>, request: Request, slot: Slot) {
-    let Request { id, deadline, call } = request;
-    let (name, deadline) = (call.name(), deadline.get());
+    let Request { id, request, deadline, call } = request;
+    let (name, deadline, began) = (call.name(), deadline.get(), Instant::now());
+    tracing::debug!(%request, call = name, "call began");
     let progress = Progress::new();
-    let mut responder = Responder { id, sender: sender.clone(), count: 0, progress: progress.clone() };
+    let mut responder =
+        Responder { id, request, sender: sender.clone(), count: 0, bytes: 0, progress: progress.clone() };
     // Inside a future of our own, so that a panic before the service's first await is caught too.
     let performing = AssertUnwindSafe(async { service.perform(call, deadline, &mut responder).await }).catch_unwind();
     let performed = tokio::select! {
         result = performing => result.unwrap_or_else(|_panic| {
-            tracing::error!(call = name, "a call panicked");
+            tracing::error!(%request, call = name, "a call panicked");
             Err(CallError::new(ErrorKind::Internal, progress.get(), Retry::Later { wait_ms: None }))
         }),
         () = slot.cancel.cancelled() => Err(CallError::new(ErrorKind::Cancelled, progress.get(), Retry::Now)),
@@ -365,10 +384,16 @@ async fn run<S: Service>(sender: FrameSender, service: Arc<S>, request: Request,
             Err(CallError::new(ErrorKind::Timeout, progress.get(), Retry::Later { wait_ms: None }))
         }
     };
+    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let Responder { bytes, count, .. } = responder;
     let last = match performed {
-        Ok(()) => Part::End { count: responder.count },
+        Ok(()) => {
+            tracing::debug!(%request, call = name, bytes, items = count, elapsed_ms, "call answered");
+            Part::End { count }
+        }
         Err(error) => {
-            tracing::warn!(call = name, kind = error.kind.name(), stage = error.stage.name(), "call failed");
+            let (kind, stage) = (error.kind.name(), error.stage.name());
+            tracing::warn!(%request, call = name, kind, stage, bytes, elapsed_ms, "call failed");
             Part::Failed(error)
         }
     };

@@ -26,7 +26,7 @@ enum Run {
     /// It asks at a terminal, of which there is none here: it says so and ends with 2, which the help calls an invalid
     /// command line.
     WithoutTerminal,
-    /// It speaks of an act that is not there: it says so and ends with 6.
+    /// It speaks of an act, or of a removal, that is not there: it says so and ends with 6.
     AboutNoAct,
     /// It takes back a deletion, of which none waits: it says so and ends with 10.
     NothingToUndo,
@@ -46,6 +46,8 @@ fn how(example: &str) -> Run {
         Some("daemon") => Run::Not("one runs already, and each test of this package starts it as the example does"),
         Some("watch") => Run::UntilItsFirstLine,
         Some("delete") if !words.any(|word| word == "--yes") => Run::WithoutTerminal,
+        Some("removals") if example.contains("accept") => Run::WithoutTerminal,
+        Some("removals") if example.contains("reject") => Run::AboutNoAct,
         Some("undo") if words.next().is_none() => Run::NothingToUndo,
         Some("undo") => Run::AboutNoAct,
         Some("retry" | "cancel" | "dismiss" | "restore") if !words.any(|word| word == "--all") => Run::AboutNoAct,

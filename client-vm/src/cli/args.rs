@@ -34,7 +34,8 @@ Environment:
                     else ~/.config/splitdrop/config.toml]
   VISUAL, EDITOR    the editor that `reply` opens, with arguments [default: nano, else vi]
   SPLITDROP_QREXEC  the program that makes qrexec calls [default: /usr/bin/qrexec-client-vm]
-  SPLITDROP_LOG     the daemon's log level: error, warn, info, debug [default: info]";
+  SPLITDROP_LOG     the daemon's log level: off, error, warn, info, debug or trace
+                    [default: info]";
 
 #[derive(Debug, Parser)]
 #[command(

@@ -37,6 +37,7 @@ mod name {
     pub(super) const PROXY: &str = "proxy";
     pub(super) const PROXY_SETTINGS: &str = "proxy_settings";
     pub(super) const PROXY_VERSION: &str = "proxy_version";
+    pub(super) const PROXY_SANDBOX: &str = "proxy_sandbox";
     pub(super) const TOR: &str = "tor";
     pub(super) const ROUTE: &str = "route";
     pub(super) const SERVER: &str = "server";
@@ -46,7 +47,7 @@ mod name {
     pub(super) const NEWSROOM_KEY: &str = "newsroom_key";
     pub(super) const VIEWER: &str = "viewer";
     /// Those that need the configuration, in their order.
-    pub(super) const CONFIGURED: [&str; 23] = [
+    pub(super) const CONFIGURED: [&str; 24] = [
         DAEMON,
         DATA_DIRECTORY,
         DATA_MODES,
@@ -62,6 +63,7 @@ mod name {
         PROXY,
         PROXY_SETTINGS,
         PROXY_VERSION,
+        PROXY_SANDBOX,
         TOR,
         ROUTE,
         SERVER,

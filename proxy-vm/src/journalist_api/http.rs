@@ -23,7 +23,6 @@ use protocol::{ApiLevel, CallError, Field, Items, Journalist, Reply, SeenItems, 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RANGE};
 use reqwest::{Client, Method, Proxy, Response, StatusCode};
 use tokio::time::Instant;
-use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::connecting::{NoFirstByte, WatchConnector, watched};
@@ -136,7 +135,7 @@ impl HttpApi {
         outlet: &mut Outlet<'_>,
     ) -> Result<Answer, CallError> {
         let asked = Instant::now();
-        let request_id = format!("req-{}", Uuid::new_v4());
+        let request_id = format!("req-{}", outlet.next_request());
         let (client, accept) = match endpoint.downloads_from() {
             Some(_) => (&self.downloads, ANYTHING),
             None => (&self.client, JSON),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use protocol::answer::{Part, ServerContact};
 use protocol::handshake::{Welcome, decode_welcome, encode_hello};
-use protocol::value::{SoftwareVersion, Token};
+use protocol::value::{RequestId, SoftwareVersion, Token};
 use protocol::{
     Answer, Call, CallError, CallId, Confinement, Deadline, Deletion, FromProxy, Hello, Items, Limits as SessionLimits,
     Listed, Request, Scope, ToProxy,
@@ -159,7 +159,9 @@ impl Client {
     pub(crate) async fn start(&mut self, call: Call, deadline: Duration) -> CallId {
         self.next_id += 1;
         let id = CallId(self.next_id);
-        self.send(&ToProxy::Call(Request { id, deadline: Deadline::try_new(deadline).unwrap(), call })).await;
+        let deadline = Deadline::try_new(deadline).unwrap();
+        let request = RequestId::new(*uuid::Uuid::new_v4().as_bytes());
+        self.send(&ToProxy::Call(Request { id, request, deadline, call })).await;
         id
     }
 

@@ -7,6 +7,7 @@ use futures_util::future::pending;
 use protocol::answer::Part;
 use protocol::frame::{encode_frame, frame_bytes};
 use protocol::handshake::encode_hello;
+use protocol::value::RequestId;
 use protocol::{CallId, Deadline, ErrorKind, FromProxy, Limits, Request, Scope, Stage, ToProxy};
 use qubes_rpc::connection::{Break, CallFailure};
 use qubes_rpc::serve::ServeError;
@@ -148,7 +149,7 @@ async fn the_inputs_end_is_followed_by_the_sessions_within_a_bound() {
     let (serving, end) = Serving::start(Scope::Metadata, &service, WIDE);
     let mut client = Raw::client(end, &hello(Scope::Metadata)).await;
     let day = Deadline::try_new(Duration::from_secs(24 * 3600)).unwrap();
-    let request = Request { id: CallId(1), deadline: day, call: users("x") };
+    let request = Request { id: CallId(1), request: RequestId::new([7; 16]), deadline: day, call: users("x") };
     client.send(&encode_frame(&ToProxy::Call(request)).unwrap()).await;
     client.writer.shutdown().await.unwrap();
     let start = Instant::now();

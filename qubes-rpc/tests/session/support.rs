@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use protocol::answer::{Batch, Part};
 use protocol::frame::{encode_frame, frame_bytes};
 use protocol::handshake::{MaxCalls, decode_hello, encode_hello, encode_welcome};
-use protocol::value::{JournalistId, SoftwareVersion, Token, Username};
+use protocol::value::{JournalistId, RequestId, SoftwareVersion, Token, Username};
 use protocol::{
     Call, CallError, CallId, Deadline, FromProxy, Hello, Items, Journalist, Limits, Listed, Refusal, Request, Scope,
     ToProxy, Welcome,
@@ -276,7 +276,8 @@ impl Raw {
 /// A call's bytes.
 pub(crate) fn request(id: u32, call: Call) -> Vec<u8> {
     let deadline = Deadline::try_new(MINUTE).unwrap();
-    encode_frame(&ToProxy::Call(Request { id: CallId(id), deadline, call })).unwrap().to_vec()
+    let request = RequestId::new([7; 16]);
+    encode_frame(&ToProxy::Call(Request { id: CallId(id), request, deadline, call })).unwrap().to_vec()
 }
 
 /// A new session with the service works.

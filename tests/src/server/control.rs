@@ -203,6 +203,11 @@ impl Control {
         self.desk.logbook.wait_until(wanted).await;
     }
 
+    /// The tokens of the sessions that are open, for who looks where they have come to.
+    pub fn tokens(&self) -> Vec<String> {
+        self.desk.logins().tokens()
+    }
+
     /// The server's clock.
     pub fn clock(&self) -> &Clock {
         &self.desk.clock

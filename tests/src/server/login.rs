@@ -89,6 +89,11 @@ impl Logins {
         }
     }
 
+    /// The tokens of all sessions that were not revoked.
+    pub(crate) fn tokens(&self) -> Vec<String> {
+        self.sessions.keys().cloned().collect()
+    }
+
     /// Opens a session, or says what was wrong.
     pub(crate) fn log_in(
         &mut self,

@@ -11,11 +11,10 @@ use nix::sys::statvfs::statvfs;
 
 use super::{Check, name};
 use crate::cli::text::bytes;
+use crate::confinement::{NetworkError, refuse_a_network};
 use crate::failure::chain;
 use crate::settings::SettingsError;
 
-/// Where this kernel lists the network interfaces that the process can use.
-const INTERFACES: &str = "/proc/self/net/dev";
 /// What shows that this is a VM of Qubes.
 const SIGNS_OF_QUBES: [&str; 2] = ["/usr/share/qubes/marker-vm", "/usr/bin/qubesdb-read"];
 /// What Qubes keeps of an app VM when it is shut down.
@@ -82,28 +81,21 @@ fn no_daemon(error: &ClientError) -> Check {
     }
 }
 
-/// Whether this VM has no network.
+/// Whether this VM has no network: the daemon refuses to start where it has.
 pub(super) fn offline() -> Check {
-    match std::fs::read_to_string(INTERFACES) {
-        Ok(list) => judge_interfaces(&list),
-        Err(error) => Check::warning(
-            name::OFFLINE,
-            format!("could not read {INTERFACES}: {error}"),
-            "look in dom0 whether this VM has a netvm",
-        ),
-    }
+    judge_network(refuse_a_network())
 }
 
-fn judge_interfaces(list: &str) -> Check {
-    // Two lines of headings, then one for each interface.
-    let interfaces = list.lines().skip(2).filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
-    match interfaces.filter(|name| *name != "lo").count() {
-        0 => Check::ok(name::OFFLINE, "this VM has no network"),
-        count => Check::failure(
-            name::OFFLINE,
-            format!("this VM has {count} network interface(s) besides lo"),
-            "in dom0 take its network away: `qvm-prefs VM netvm ''`",
-        ),
+fn judge_network(looked: Result<(), NetworkError>) -> Check {
+    match looked {
+        Ok(()) => Check::ok(name::OFFLINE, "this VM has no network"),
+        Err(error @ NetworkError::Interface { .. }) => {
+            let next = "in dom0 take its network away: `qvm-prefs VM netvm ''`";
+            Check::failure(name::OFFLINE, chain(&error), next)
+        }
+        Err(error @ NetworkError::Unknown(_)) => {
+            Check::warning(name::OFFLINE, chain(&error), "look in dom0 whether this VM has a netvm")
+        }
     }
 }
 
@@ -271,14 +263,12 @@ mod tests {
 
     #[test]
     fn an_interface_besides_lo_is_a_failure() {
-        let headings = "Inter-|   Receive\n face |bytes\n";
-        let lo = "    lo:  1 2 3\n";
-        for list in [String::new(), headings.to_owned(), format!("{headings}{lo}")] {
-            assert_eq!(judge_interfaces(&list).outcome, Outcome::Ok, "{list:?}");
-        }
-        let check = judge_interfaces(&format!("{headings}{lo}  eth0: 5 6\n wlan0:1\n"));
+        assert_eq!(judge_network(Ok(())).outcome, Outcome::Ok);
+        let check = judge_network(Err(NetworkError::Interface { interface: "eth0".to_owned() }));
         assert_eq!((check.name, check.outcome), ("offline", Outcome::Failure));
-        assert!(check.detail.contains("2 network interface") && next(&check).contains("netvm"), "{check:?}");
+        assert!(check.detail.contains("eth0") && next(&check).contains("netvm"), "{check:?}");
+        let unknown = judge_network(Err(NetworkError::Unknown(io::Error::other("no /proc"))));
+        assert_eq!(unknown.outcome, Outcome::Warning);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use protocol::value::SoftwareVersion;
-use protocol::{Call, Health, Items, Scope};
+use protocol::{Call, Confinement, Health, Items, Landlock, Scope, Seccomp};
 use qubes_rpc::connection::{Break, CallFailure, HelloError};
 use qubes_rpc::qrexec::{OpenError, Qrexec, QrexecCall};
 
@@ -56,6 +56,7 @@ pub(super) async fn checks(findings: &mut Findings<'_>, settings: &Settings, ask
     for check in of_proxy(settings, &known, findings.lacks(name::QREXEC)) {
         findings.add(check).await?;
     }
+    findings.add(sandbox(settings.proxy_vm.as_str(), known.examined.as_ref())).await?;
     let because_of = [name::POLICY[1], name::PROXY, name::PROXY_SETTINGS, name::PROXY_VERSION];
     let because_of = because_of.into_iter().find(|name| findings.lacks(name)).unwrap_or(name::PROXY);
     for check in reached(because_of, known.examined.map(|examined| (examined.health, examined.asked))) {
@@ -218,6 +219,30 @@ fn judge_version(vm: &str, theirs: &str) -> Check {
     )
 }
 
+/// How the proxy is confined.
+fn sandbox(vm: &str, examined: Option<&Examined>) -> Check {
+    match examined.map(|examined| &examined.health) {
+        Some(Ok(health)) => judge_sandbox(vm, health.confinement),
+        Some(Err(_)) | None => Check::not_checked(name::PROXY_SANDBOX, name::POLICY[1]),
+    }
+}
+
+fn judge_sandbox(vm: &str, confinement: Confinement) -> Check {
+    let Confinement { seccomp, landlock } = confinement;
+    let levels = format!("seccomp {}, Landlock {}", seccomp.name(), landlock.name());
+    if seccomp == Seccomp::Off {
+        let next = format!("start {vm} with a kernel that has seccomp; no proxy runs without");
+        return Check::failure(name::PROXY_SANDBOX, levels, next);
+    }
+    match landlock {
+        Landlock::FilesAndNetwork | Landlock::FilesNetworkAndSignals => Check::ok(name::PROXY_SANDBOX, levels),
+        Landlock::None | Landlock::Files => {
+            let next = format!("start {vm} with a kernel of Linux 6.7 or later that has Landlock");
+            Check::warning(name::PROXY_SANDBOX, levels, next)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use protocol::Refusal;
@@ -264,6 +289,16 @@ mod tests {
             assert!(check.detail.contains(word), "{check:?}");
             assert!(check.next_step.as_ref().unwrap().contains(next), "{check:?}");
         }
+    }
+
+    #[test]
+    fn a_sandbox_with_less_than_it_could_have_is_a_warning_and_none_a_failure() {
+        let with = |seccomp, landlock| judge_sandbox("sd-proxy", Confinement { seccomp, landlock });
+        assert_eq!(with(Seccomp::Enforced, Landlock::FilesAndNetwork).outcome, Outcome::Ok);
+        let less = with(Seccomp::Enforced, Landlock::Files);
+        assert_eq!(less.outcome, Outcome::Warning);
+        assert!(less.detail.contains("Landlock files") && less.next_step.unwrap().contains("6.7"));
+        assert_eq!(with(Seccomp::Off, Landlock::FilesAndNetwork).outcome, Outcome::Failure);
     }
 
     #[test]

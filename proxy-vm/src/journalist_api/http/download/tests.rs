@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::body::{Body, Frame};
 use protocol::answer::Part;
 use protocol::handshake::{decode_welcome, encode_hello};
-use protocol::value::SoftwareVersion;
+use protocol::value::{RequestId, SoftwareVersion};
 use protocol::{
     Call, CallId, Deadline, ErrorKind, FromProxy, Hello, Limits as SessionLimits, Refusal, Request, Scope, Stage,
     ToProxy, Welcome,
@@ -245,7 +245,12 @@ impl Client {
         assert!(matches!(decode_welcome(&welcome).unwrap(), Welcome::Ready { .. }));
         let token = Token::try_new("t").unwrap();
         let call = Call::DownloadSubmission { token, source: ID.parse().unwrap(), submission, from: size(0) };
-        let request = Request { id: CallId(1), deadline: Deadline::try_new(DAY).unwrap(), call };
+        let request = Request {
+            id: CallId(1),
+            request: RequestId::new([7; 16]),
+            deadline: Deadline::try_new(DAY).unwrap(),
+            call,
+        };
         writer.write_all(&protocol::frame::encode_frame(&ToProxy::Call(request)).unwrap()).await.unwrap();
         let mut client = Self { reader, _writer: writer, parts: Some(feeding), taken, _serving: serving };
         assert_eq!(client.next().await, Part::Begin);
