@@ -151,7 +151,7 @@ fn judge_clock(before: Timestamp, date: Timestamp, after: Timestamp) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{ApiLevel, Retry, ServerContact};
+    use protocol::{ApiLevel, Confinement, Retry, ServerContact};
 
     use super::super::Outcome;
     use super::*;
@@ -161,7 +161,8 @@ mod tests {
     }
 
     fn told(tor: bool, probe: Result<Probe, CallFailure>) -> [Check; 4] {
-        let health = Health { tor, speaks: ApiLevel::V1, contact: ServerContact::NoneYet };
+        let health =
+            Health { tor, speaks: ApiLevel::V1, contact: ServerContact::NoneYet, confinement: Confinement::NONE };
         reached("proxy", Some((Ok(health), Asked { before: at(1000), probe, after: at(1001) })))
     }
 
