@@ -38,6 +38,33 @@ CREATE TABLE local_removal (
     objects INTEGER NOT NULL
 ) STRICT;
 
+-- The fewest sources that were shown in an hour, by hours since 1970: what came within a day raises no bound.
+CREATE TABLE local_shown (
+    hour    INTEGER PRIMARY KEY,
+    sources INTEGER NOT NULL
+) STRICT;
+
+-- Whether unused parts of pages may hold copies of what was deleted: until all of them were written anew.
+CREATE TABLE local_pages (
+    only  INTEGER PRIMARY KEY CHECK (only = 1),
+    dirty INTEGER NOT NULL DEFAULT 1
+) STRICT;
+INSERT INTO local_pages (only) VALUES (1);
+CREATE TRIGGER item_leaves_pages AFTER DELETE ON local_item WHEN old.text IS NOT NULL OR old.name IS NOT NULL
+BEGIN UPDATE local_pages SET dirty = 1 WHERE NOT dirty; END;
+CREATE TRIGGER text_leaves_pages AFTER UPDATE OF text, name ON local_item
+WHEN old.text IS NOT new.text AND old.text IS NOT NULL OR old.name IS NOT new.name AND old.name IS NOT NULL
+BEGIN UPDATE local_pages SET dirty = 1 WHERE NOT dirty; END;
+CREATE TRIGGER reply_leaves_pages AFTER DELETE ON outbox WHEN old.text IS NOT NULL
+BEGIN UPDATE local_pages SET dirty = 1 WHERE NOT dirty; END;
+CREATE TRIGGER draft_leaves_pages AFTER DELETE ON local_draft
+BEGIN UPDATE local_pages SET dirty = 1 WHERE NOT dirty; END;
+CREATE TRIGGER source_leaves_pages AFTER DELETE ON server_source WHEN old.designation IS NOT NULL
+BEGIN UPDATE local_pages SET dirty = 1 WHERE NOT dirty; END;
+CREATE TRIGGER designation_leaves_pages AFTER UPDATE OF designation ON server_source
+WHEN old.designation IS NOT NULL AND new.designation IS NULL
+BEGIN UPDATE local_pages SET dirty = 1 WHERE NOT dirty; END;
+
 -- Sources of which something is to stay: those that are listed, held or kept.
 CREATE VIEW known_source AS
 SELECT id FROM server_source UNION SELECT id FROM local_removed_source;

@@ -290,8 +290,8 @@ impl Engine {
             Command::Deal { deal, acts, answer } => self.deal(deal, acts, answer).await,
             Command::Undo { acts, answer } => self.undo(acts, answer).await,
             Command::Queue(answer) => self.queue(answer),
-            Command::SettleRemovals { verdict, sources, answer } => {
-                self.settle_removals(verdict, sources, answer).await;
+            Command::SettleRemovals { verdict, held, answer } => {
+                self.settle_removals(verdict, held, answer).await;
             }
             Command::Download { items, answer } => self.want(items, answer).await,
             Command::StopDownload { items, answer } => self.unwant(items, answer).await,
@@ -480,8 +480,10 @@ impl Engine {
             tracing::warn!("some work did not end in time");
         }
         self.tasks.shutdown().await;
-        if let Err(error) = self.store.checkpoint().await {
-            tracing::error!(error = failure::chain(&error), "could not tidy up the database");
+        match tokio::time::timeout(END_DEADLINE, self.store.checkpoint()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::error!(error = failure::chain(&error), "could not tidy up the database"),
+            Err(_) => tracing::warn!("the database could not be tidied up in time; the next start does it"),
         }
     }
 }

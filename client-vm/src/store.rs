@@ -164,9 +164,17 @@ impl Store {
         let inner = Arc::clone(&self.inner);
         off_thread(move || {
             let writer = inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(writer.execute_batch("VACUUM")?)
+            Ok(writer.execute_batch("VACUUM; UPDATE local_pages SET dirty = 0")?)
         })
         .await
+    }
+
+    /// Whether something has gone since all pages were written anew.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub async fn needs_rewriting(&self) -> Result<bool, StoreError> {
+        self.read(|transaction| Ok(transaction.query_row("SELECT dirty FROM local_pages", [], |row| row.get(0))?)).await
     }
 
     /// Moves what is in the write-ahead log into the database, and empties the log: what was overwritten is then in neither.

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The exit code when something does not work.
 const UNHEALTHY: i32 = 15;
 /// The checks, in their order.
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 26] = [
     "configuration",
     "offline",
     "daemon",

@@ -122,13 +122,13 @@ pub enum Request {
     },
     /// List the removals that are held: [`Reply::Removals`], the latest first.
     Removals,
-    /// Say what is to become of removals that are held: no item. Where nothing is held of a source, that fails, and then
-    /// nothing is done.
+    /// Say what is to become of removals that are held: no item. Where something else is held of one of the sources than was
+    /// listed, or nothing, that fails, and then nothing is done.
     SettleRemovals {
         /// What.
         verdict: RemovalVerdict,
-        /// Of which sources.
-        sources: Vec<SourceId>,
+        /// Of which, as they were listed.
+        held: Vec<HeldRemoval>,
     },
     /// Pause the queue, until `Resume`: no item. What runs stops.
     Pause,

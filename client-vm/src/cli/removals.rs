@@ -47,9 +47,8 @@ async fn settle(
     verdict: RemovalVerdict,
     held: &[HeldRemoval],
 ) -> Result<(), CliError> {
-    let sources: Vec<_> = held.iter().map(|held| held.source).collect();
-    if !sources.is_empty() {
-        ask(client, Request::SettleRemovals { verdict, sources }).await?;
+    if !held.is_empty() {
+        ask(client, Request::SettleRemovals { verdict, held: held.to_vec() }).await?;
     }
     print(args, || json::settled(verdict, held), || text::settled(verdict, held)).await
 }

@@ -203,7 +203,7 @@ impl FrontEnd {
                 }
                 Ok(())
             }
-            Request::SettleRemovals { verdict, sources } => self.engine.settle_removals(verdict, sources).await,
+            Request::SettleRemovals { verdict, held } => self.engine.settle_removals(verdict, held).await,
             Request::Pause => self.engine.pause().await,
             Request::Resume => self.engine.resume().await,
             Request::Open { item } => self.engine.open(item).await,

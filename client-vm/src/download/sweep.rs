@@ -59,7 +59,8 @@ pub async fn sweep(desk: &Desk) -> Result<Leftover, FetchError> {
         })
         .await?;
     // Nobody knows whether the last start came so far.
-    Ok(Leftover { orphans, log: erased.log == Log::Full, pages: true })
+    let pages = desk.store.needs_rewriting().await?;
+    Ok(Leftover { orphans, log: erased.log == Log::Full, pages })
 }
 
 type Noted = HashMap<FileNumber, Held>;

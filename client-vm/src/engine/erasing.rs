@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{ErasureFault, Event, FailureKind, RemovalVerdict};
+use control::{ErasureFault, Event, FailureKind, HeldRemoval, RemovalVerdict};
 use protocol::value::SourceId;
 use tokio::task::Id;
 use tokio::time::Instant;
@@ -40,6 +40,8 @@ pub(super) struct Erasing {
     log: bool,
     /// Something has gone of which the database's pages may hold copies.
     pages: bool,
+    /// The daemon ends: nothing is put off any more.
+    finishing: bool,
     /// Until when they are not written anew.
     rest: Option<Instant>,
     /// How long to wait with the log, once it could not be emptied.
@@ -78,6 +80,7 @@ impl Engine {
     /// The daemon ends: what was only put off is not left to the next start.
     pub(super) fn finish_erasing(&mut self) {
         self.erasing.rest = None;
+        self.erasing.finishing = true;
         if self.erasing.pages || self.erasing.log {
             self.erase();
         }
@@ -133,7 +136,7 @@ impl Engine {
     pub(super) fn erased(&mut self, erased: Result<Erased, StoreError>) {
         let running = self.erasing.running.take();
         let rewritten = running.filter(|running| running.pages);
-        if let Some(running) = &rewritten {
+        if let Some(running) = rewritten.filter(|_| !self.erasing.finishing) {
             let rest = running.begun.elapsed().saturating_mul(REST).max(LEAST_REST);
             self.erasing.rest = Some(Instant::now() + rest);
         }
@@ -155,7 +158,8 @@ impl Engine {
             Err(error) => {
                 tracing::error!(error = failure::chain(&error), "could not erase what is doomed");
                 self.erasing.log = true;
-                self.erasing.pages |= rewritten.is_some();
+                // What it has done before it failed is not known.
+                self.erasing.pages = true;
                 // Also where something new is doomed: what has failed would fail again.
                 self.erasing.again = false;
                 self.erasing.wake = Some(Instant::now() + AGAIN);
@@ -194,14 +198,18 @@ impl Engine {
     pub(super) async fn settle_removals(
         &mut self,
         verdict: RemovalVerdict,
-        sources: Vec<SourceId>,
+        shown: Vec<HeldRemoval>,
         answer: Answer<()>,
     ) {
         let settle = move |transaction: &rusqlite::Transaction<'_>| {
-            let settled = removals::settle(transaction, verdict, &sources)?;
-            match sources.into_iter().find(|source| !settled.contains(source)) {
-                Some(source) => Err(SettleError::NotHeld(source)),
-                None => Ok(settled),
+            // Nobody says yes to more than they were shown.
+            let held = removals::held(transaction)?;
+            match shown.iter().find(|shown| !held.contains(shown)) {
+                Some(shown) => Err(SettleError::Other(shown.source)),
+                None => {
+                    let sources: Vec<_> = shown.iter().map(|shown| shown.source).collect();
+                    Ok(removals::settle(transaction, verdict, &sources)?)
+                }
             }
         };
         match self.store.write_or(settle).await {
@@ -211,9 +219,8 @@ impl Engine {
                 self.erase_pages();
                 self.work().await;
             }
-            Err(SettleError::NotHeld(source)) => {
-                let text = format!("nothing is held of {source}: `splitdrop removals show` lists what is");
-                answer.give(Err(failure::failure(FailureKind::NotFound, text)));
+            Err(error @ SettleError::Other(_)) => {
+                answer.give(Err(failure::failure(FailureKind::Conflict, error.to_string())));
             }
             Err(SettleError::Store(error)) => answer.give(Err(failure::of_store(&error))),
         }
@@ -223,8 +230,8 @@ impl Engine {
 /// Removals were not settled, and nothing has changed.
 #[derive(Debug, thiserror::Error)]
 enum SettleError {
-    #[error("nothing is held of {0}")]
-    NotHeld(SourceId),
+    #[error("something else is held of {0} by now: `splitdrop removals show` lists it")]
+    Other(SourceId),
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,8 +1,8 @@
 //! How the rest of the daemon talks to the engine.
 
 use control::{
-    Act, ActId, Deal, DeviceStatus, DeviceTask, DownloadEntry, Event, Failure, FailureKind, OutgoingReply, QueueEntry,
-    RemovalVerdict, ReplyText, Session, Status, SyncReport, Taken, Undone, Wanted,
+    Act, ActId, Deal, DeviceStatus, DeviceTask, DownloadEntry, Event, Failure, FailureKind, HeldRemoval, OutgoingReply,
+    QueueEntry, RemovalVerdict, ReplyText, Session, Status, SyncReport, Taken, Undone, Wanted,
 };
 use protocol::value::{Fingerprint, ItemId, OneTimeCode, Passphrase, SourceId, Username};
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -40,7 +40,7 @@ pub(super) enum Command {
     Deal { deal: Deal, acts: Vec<ActId>, answer: Answer<()> },
     Undo { acts: Vec<ActId>, answer: Answer<Vec<Undone>> },
     Queue(Answer<Vec<QueueEntry>>),
-    SettleRemovals { verdict: RemovalVerdict, sources: Vec<SourceId>, answer: Answer<()> },
+    SettleRemovals { verdict: RemovalVerdict, held: Vec<HeldRemoval>, answer: Answer<()> },
     Outgoing { source: SourceId, answer: Answer<Vec<OutgoingReply>> },
     Draft { source: SourceId, text: Option<ReplyText>, answer: Answer<()> },
     TrustKey { source: SourceId, fingerprint: Fingerprint, answer: Answer<()> },
@@ -91,9 +91,9 @@ impl EngineHandle {
     /// Says what is to become of removals that are held.
     ///
     /// # Errors
-    /// [`Failure`]; nothing is done where nothing is held of one of the sources.
-    pub async fn settle_removals(&self, verdict: RemovalVerdict, sources: Vec<SourceId>) -> Result<(), Failure> {
-        self.ask(|answer| Command::SettleRemovals { verdict, sources, answer }).await
+    /// [`Failure`]; nothing is done where something else is held by now.
+    pub async fn settle_removals(&self, verdict: RemovalVerdict, held: Vec<HeldRemoval>) -> Result<(), Failure> {
+        self.ask(|answer| Command::SettleRemovals { verdict, held, answer }).await
     }
 
     /// The replies to a source that the server does not list.

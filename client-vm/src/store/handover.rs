@@ -50,7 +50,7 @@ pub fn standing(transaction: &Transaction<'_>, item: ItemId) -> Result<Standing,
     let found: Option<Row> = transaction
         .prepare_cached(
             "SELECT c.kind, c.being_deleted, c.state, c.number, s.designation, c.item_order, c.plain_bytes, c.name, c.text
-             FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
+             FROM item_content AS c JOIN visible_source AS s ON s.id = c.source_id
              WHERE c.id = ?1 AND (c.kind = 'reply') = ?2",
         )?
         .query_row(params![item.as_str(), matches!(item, ItemId::Reply(_))], |row| {

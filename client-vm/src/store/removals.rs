@@ -29,6 +29,8 @@ const AT_LEAST: u64 = 5;
 const ONE_IN: u64 = 10;
 /// How long a removal counts.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// An hour, in microseconds.
+const HOUR_US: u64 = 60 * 60 * 1_000_000;
 
 /// What a snapshot removes that is shown and that nobody here has deleted.
 #[derive(Debug, Default)]
@@ -174,12 +176,15 @@ impl Desk<'_> {
         self.transaction
             .prepare_cached("DELETE FROM local_removal WHERE at_us < ?1")?
             .execute([i64::try_from(since).unwrap_or(i64::MAX)])?;
+        // What was made up of late raises no bound.
         let (taken, shown): (u64, u64) = self
             .transaction
             .prepare_cached(
-                "SELECT (SELECT coalesce(sum(objects), 0) FROM local_removal), (SELECT count(*) FROM visible_source)",
+                "SELECT (SELECT coalesce(sum(objects), 0) FROM local_removal),
+                        min((SELECT count(*) FROM visible_source),
+                            coalesce((SELECT min(sources) FROM local_shown WHERE hour >= ?1), 9e15))",
             )?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            .query_row([since / HOUR_US], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let sum = taken.saturating_add(objects);
         if sum > AT_LEAST && sum.saturating_mul(ONE_IN) > shown {
             return Ok(true);
@@ -272,11 +277,11 @@ fn removed_sources(transaction: &Transaction<'_>) -> Result<HashSet<SourceId>, S
     Ok(sources)
 }
 
-/// After a snapshot was applied: what it lists is held and kept no longer.
+/// After a snapshot was applied: what it lists is held and kept no longer, and it is noted how much is shown.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn listed_again(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+pub fn listed_again(transaction: &Transaction<'_>, now: Timestamp) -> Result<(), StoreError> {
     for statement in [
         "DELETE FROM local_removed_source WHERE id IN (SELECT id FROM server_source WHERE designation IS NOT NULL)",
         "DELETE FROM local_removed_item AS r
@@ -286,6 +291,14 @@ pub fn listed_again(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     ] {
         transaction.prepare_cached(statement)?.execute([])?;
     }
+    let hour = now.get() / HOUR_US;
+    transaction
+        .prepare_cached(
+            "INSERT INTO local_shown (hour, sources) SELECT ?1, count(*) FROM visible_source WHERE true
+             ON CONFLICT DO UPDATE SET sources = excluded.sources WHERE excluded.sources < sources",
+        )?
+        .execute([hour])?;
+    transaction.prepare_cached("DELETE FROM local_shown WHERE hour < ?1")?.execute([hour.saturating_sub(48)])?;
     Ok(())
 }
 
@@ -392,7 +405,13 @@ pub fn settle(
         }
         match verdict {
             RemovalVerdict::Accept => {
-                // What was to be done to it goes with it.
+                // With the source goes what was kept of it before, and what was to be done to it.
+                transaction
+                    .prepare_cached(
+                        "DELETE FROM local_removed_item
+                         WHERE source_id = ?1 AND source_id NOT IN (SELECT id FROM known_source)",
+                    )?
+                    .execute([source.as_str()])?;
                 transaction
                     .prepare_cached(
                         "DELETE FROM outbox WHERE source_id = ?1 AND source_id NOT IN (SELECT id FROM known_source)",

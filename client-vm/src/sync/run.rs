@@ -99,7 +99,7 @@ pub async fn sync(
         .write(move |transaction| {
             let held = removals::hold(transaction, &plan, clock.now())?;
             let applied = mirror::apply(transaction, &plan)?;
-            removals::listed_again(transaction)?;
+            removals::listed_again(transaction, clock.now())?;
             let effects = outbox::after_snapshot(
                 transaction,
                 snapshot.number,

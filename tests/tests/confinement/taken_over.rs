@@ -8,7 +8,8 @@ use protocol::answer::Part;
 use protocol::frame::{FrameDecoder, encode_frame, frame_bytes};
 use protocol::handshake::{decode_welcome, encode_hello};
 use protocol::value::{
-    ArmoredMessage, Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, Size, SoftwareVersion, Token, Username,
+    ArmoredMessage, Bounded, ItemId, OneTimeCode, OrderNumber, Passphrase, RequestId, Size, SoftwareVersion, Token,
+    Username,
 };
 use protocol::{
     Call, CallId, Deadline, ErrorKind, FromProxy, Hello, Items, Limits, Refusal, Request, Scope, SeenItems, Stage,
@@ -99,7 +100,9 @@ fn hello(scope: Scope) -> Vec<u8> {
 
 fn request(id: u32, call: Call) -> Vec<u8> {
     let deadline = Deadline::try_new(Duration::from_secs(60)).unwrap();
-    encode_frame(&ToProxy::Call(Request { id: CallId(id), deadline, call })).unwrap().to_vec()
+    encode_frame(&ToProxy::Call(Request { id: CallId(id), request: RequestId::new([7; 16]), deadline, call }))
+        .unwrap()
+        .to_vec()
 }
 
 fn id<I: std::str::FromStr<Err: std::fmt::Debug>>() -> I {

@@ -81,7 +81,7 @@ impl Inbox {
         let held = self.write(|transaction| {
             let held = hold(transaction, &plan, now)?;
             mirror::apply(transaction, &plan)?;
-            listed_again(transaction)?;
+            listed_again(transaction, now)?;
             outbox::after_snapshot(transaction, number, now, Duration::from_secs(3600), true)?;
             Ok(held)
         });
@@ -402,6 +402,33 @@ fn d4_half_of_the_list_at_each_sync_erases_no_more_than_a_day_allows() {
     assert!(readable >= 2 * 90, "{readable}");
 }
 
+/// Case D4: sources that were made up raise no bound.
+#[test]
+fn d4_invented_sources_do_not_let_real_ones_go() {
+    let all = inbox(20);
+    let mut inbox = Inbox::with(&all);
+    let mut many = all.clone();
+    many.extend((1_000..2_000).map(|source| (source, Vec::new())));
+    assert!(inbox.sync(&many).is_empty());
+    inbox.now += 20 * HOUR;
+    inbox.sync(&many);
+    assert_eq!(inbox.sync(&without(&many, 100..120)).len(), 20);
+    assert!(inbox.doomed().is_empty());
+}
+
+/// Case D4: what was kept of a source's items goes with the source, once that is accepted.
+#[test]
+fn d4_what_was_kept_of_a_source_goes_with_it() {
+    let all = inbox(20);
+    let mut inbox = Inbox::with(&all);
+    let emptied: Lists = all.keys().map(|source| (*source, Vec::new())).collect();
+    inbox.sync(&emptied);
+    inbox.settle(RemovalVerdict::Reject, &[100]);
+    assert_eq!(inbox.sync(&without(&emptied, [100])), [100]);
+    inbox.settle(RemovalVerdict::Accept, &[100]);
+    assert_eq!(inbox.doomed(), [10_000, 10_001]);
+}
+
 /// Case D4: sources under new ids are removals of the old ones.
 #[test]
 fn d4_swapped_ids_are_removals() {
@@ -446,7 +473,7 @@ fn d4_items_of_a_held_source_stay_whatever_the_lists_say_of_them() {
     inbox.write(|transaction| {
         assert_eq!(hold(transaction, &plan, now)?.len(), 20);
         mirror::apply(transaction, &plan)?;
-        listed_again(transaction)
+        listed_again(transaction, now)
     });
     assert_eq!((inbox.shown(), inbox.doomed()), (Lists::new(), Vec::new()));
     assert_eq!(inbox.held()[0], (100, true, 2));
