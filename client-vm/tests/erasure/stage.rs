@@ -270,7 +270,7 @@ impl House {
         let apply = move |transaction: &Transaction<'_>| {
             let held = removals::hold(transaction, &plan, now())?;
             mirror::apply(transaction, &plan)?;
-            removals::listed_again(transaction)?;
+            removals::listed_again(transaction, now())?;
             outbox::after_snapshot(transaction, number, now(), Duration::from_secs(3_600), true)?;
             Ok(held.into_iter().collect())
         };

@@ -179,7 +179,8 @@ async fn n5_calls_out_of_scope_never_reach_the_service() {
             let own = match call {
                 Call::Health => true,
                 Call::Login { .. } | Call::Logout { .. } => scope == Scope::Session,
-                Call::GetUsers { .. }
+                Call::Probe
+                | Call::GetUsers { .. }
                 | Call::GetSources { .. }
                 | Call::GetSubmissions { .. }
                 | Call::GetAllReplies { .. } => scope == Scope::Metadata,
