@@ -76,7 +76,8 @@ async fn d4_killed_at_any_step_nothing_is_left_after_the_next_start() {
             }
         }
         let leftover = house.sweep().await;
-        assert_eq!((leftover.orphans.len(), leftover.log, leftover.pages), (0, false, true), "{step:?}");
+        let pages = !matches!(step, Step::Rewritten | Step::Truncated);
+        assert_eq!((leftover.orphans.len(), leftover.log, leftover.pages), (0, false, pages), "{step:?}");
         assert_eq!(house.erase().await.removed, 0, "{step:?}: the start has done it");
         house.assert_nothing_left(&format!("{step:?}")).await;
     }

@@ -21,7 +21,7 @@ async fn a_transcript_is_the_whole_conversation_in_its_order_and_marks_nothing_s
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     assert!(!text.contains("not this") && !text.contains("`splitdrop"), "{text}");
-    assert!(text.contains(&file.as_str()[..8]), "{text}");
+    assert!(text.contains(file.as_str().get(..8).unwrap()), "{text}");
     let shown = environment.json(&["show", source.as_str()], "").await.unwrap();
     assert!(shown["items"].as_array().unwrap().iter().all(|item| item["unread"] == true));
     let answer = environment.json(&["transcript", source.as_str()], "").await.unwrap();
