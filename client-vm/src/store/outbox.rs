@@ -7,7 +7,7 @@
 //! attempt that certainly had no effect, unless an earlier one may have had.
 //!
 //! **Invariant:** rows of one source are attempted in their order, one attempt at a time. A source's deletion comes before
-//! its other rows, which end with it. A deletion that waits in its time of [`grace`] holds them back as well.
+//! its other rows, which end with it. A deletion that waits in its time of grace holds them back as well.
 //!
 //! **Invariant:** no snapshot undoes a row. It ends one whose effect it shows, or whose object is gone.
 //!
