@@ -66,7 +66,7 @@ async fn assert_held(environment: &Environment, gone: &[Told], others: usize) {
         assert_eq!(shown, (&told.designation.as_str().into(), &true.into(), &1.into()));
         assert!(text.contains(&told.designation), "{text}");
         assert_eq!(code(environment, &["show", told.source.as_str()]).await, Some(NOT_FOUND));
-        assert_eq!(places(environment, &[&told.text]).len(), 1, "nothing of it is erased");
+        assert!(!places(environment, &[&told.text]).is_empty(), "nothing of it is erased");
     }
     let text = environment.run(["status"], "").await.unwrap().stdout;
     let says = text.contains(&format!("held, of {} sources", gone.len()));
