@@ -26,8 +26,10 @@ enum Run {
     /// It asks at a terminal, of which there is none here: it says so and ends with 2, which the help calls an invalid
     /// command line.
     WithoutTerminal,
-    /// It speaks of an act, or of a removal, that is not there: it says so and ends with 6.
+    /// It speaks of an act that is not there: it says so and ends with 6.
     AboutNoAct,
+    /// It speaks of a removal, of which none is held: it says so and ends with 6.
+    AboutNoRemoval,
     /// It takes back a deletion, of which none waits: it says so and ends with 10.
     NothingToUndo,
     /// It answers a source who has no key: it says so, keeps what was said as the draft, and ends with 10.
@@ -47,7 +49,7 @@ fn how(example: &str) -> Run {
         Some("watch") => Run::UntilItsFirstLine,
         Some("delete") if !words.any(|word| word == "--yes") => Run::WithoutTerminal,
         Some("removals") if example.contains("accept") => Run::WithoutTerminal,
-        Some("removals") if example.contains("reject") => Run::AboutNoAct,
+        Some("removals") if example.contains("reject") => Run::AboutNoRemoval,
         Some("undo") if words.next().is_none() => Run::NothingToUndo,
         Some("undo") => Run::AboutNoAct,
         Some("retry" | "cancel" | "dismiss" | "restore") if !words.any(|word| word == "--all") => Run::AboutNoAct,
@@ -149,6 +151,12 @@ async fn every_example_in_the_help_does_what_it_says() {
                 assert_eq!(output.status.code(), Some(6), "{example}: {output:?}");
                 let said = String::from_utf8(output.stderr).unwrap();
                 assert!(said.contains("splitdrop queue"), "{example}: {said}");
+            }
+            Run::AboutNoRemoval => {
+                let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+                assert_eq!(output.status.code(), Some(6), "{example}: {output:?}");
+                let said = String::from_utf8(output.stderr).unwrap();
+                assert!(said.contains("removals show"), "{example}: {said}");
             }
             Run::NothingToUndo => {
                 let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();

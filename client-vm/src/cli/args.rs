@@ -269,7 +269,7 @@ pub(super) enum Command {
     /// Let the queue go on, and at once
     #[command(after_help = "Example:\n  splitdrop resume")]
     Resume,
-    /// Look at each hop to the server and the key, without a daemon, and say what to do where one is broken
+    /// Look at each hop to the server and the key, and say what to do where one is broken
     #[command(after_help = "Examples:\n  splitdrop doctor\n  splitdrop doctor --ask\n  splitdrop doctor --json")]
     Doctor {
         /// Try the call for deletions too, about which dom0 may ask
