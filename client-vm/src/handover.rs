@@ -153,7 +153,13 @@ impl HandoverDesk {
                 Err(error) => Err(error.into()),
             }
         });
-        shown.await
+        let shown = shown.await?;
+        // Its deletion may have been confirmed meanwhile, and erased what was there before this.
+        if let Err(error) = self.readable(item).await {
+            self.hide(number).await?;
+            return Err(error);
+        }
+        Ok(shown)
     }
 
     /// Takes away what another VM was shown.
@@ -170,11 +176,18 @@ impl HandoverDesk {
             DeviceTask::Print { item } => vec![*item],
         };
         let mut readable = Vec::with_capacity(items.len());
-        for item in items {
-            readable.push(self.readable(item).await?);
+        for item in &items {
+            readable.push(self.readable(*item).await?);
         }
         let (files, stop) = (self.files.clone(), stop.clone());
-        blocking(move || archive::write(&files, &task, &readable, &stop)).await
+        let written = blocking(move || archive::write(&files, &task, &readable, &stop)).await?;
+        for item in items {
+            if let Err(error) = self.readable(item).await {
+                self.remove_archive().await?;
+                return Err(error);
+            }
+        }
+        Ok(written)
     }
 
     /// Removes that archive.
