@@ -15,10 +15,13 @@ use crate::confinement::{NetworkError, refuse_a_network};
 use crate::failure::chain;
 use crate::settings::SettingsError;
 
-/// What shows that this is a VM of Qubes.
-const SIGNS_OF_QUBES: [&str; 2] = ["/usr/share/qubes/marker-vm", "/usr/bin/qubesdb-read"];
-/// What Qubes keeps of an app VM when it is shut down.
-const KEPT_BY_QUBES: [&str; 3] = ["/home", "/rw", "/usr/local"];
+/// Where Qubes' agent notes at boot, by the name of an empty file, what of this VM outlives its shutdown.
+const NOTES_OF_QUBES: &str = "/run/qubes";
+/// Where the volume is mounted that outlives the shutdown of a VM with a template. What else of it does is on that volume:
+/// its home, or, where dom0 has set `custom-persist`, the paths that dom0 names.
+const KEPT_VOLUME: &str = "/rw";
+/// There where only the paths that dom0 names outlive the shutdown.
+const ONLY_WHAT_IS_NAMED: &str = "/run/qubes-service/custom-persist";
 /// Below so many bytes of room somebody should look at it.
 const LITTLE_ROOM: u64 = 1 << 30;
 /// Below so many a file or two may not fit.
@@ -101,7 +104,6 @@ fn judge_network(looked: Result<(), NetworkError>) -> Check {
 
 /// The data directory, in four checks.
 pub(super) fn data(home: &Path) -> [Check; 4] {
-    let on_qubes = SIGNS_OF_QUBES.iter().any(|sign| Path::new(sign).exists());
     let own = nix::unistd::geteuid().as_raw();
     let directory = directory(std::fs::metadata(home), own, home);
     let modes = match directory.outcome {
@@ -115,7 +117,7 @@ pub(super) fn data(home: &Path) -> [Check; 4] {
         Ok(found) => judge_room(found.blocks_available().saturating_mul(found.fragment_size())),
         Err(error) => unseen(name::DISK_SPACE, home, error.into()),
     };
-    [directory, modes, persists(home, &there, on_qubes), room]
+    [directory, modes, persists(home, &there), room]
 }
 
 fn unseen(name: &'static str, home: &Path, error: io::Error) -> Check {
@@ -180,27 +182,88 @@ fn nearest(home: &Path) -> PathBuf {
     home.ancestors().find_map(|path| path.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
 }
 
-fn persists(home: &Path, there: &Path, on_qubes: bool) -> Check {
-    match statfs(there) {
-        Ok(found) => {
-            let kind = found.filesystem_type();
-            judge_place(there, kind == TMPFS_MAGIC || kind == OVERLAYFS_SUPER_MAGIC, on_qubes)
+/// What of this VM outlives its shutdown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// All of it, or this is no VM of Qubes.
+    All,
+    /// What is on a volume of its own. Where `named` is set, of the home only what dom0 names is on it.
+    Volume { named: bool },
+    /// Nothing: it is a disposable.
+    Nothing,
+}
+
+impl Kept {
+    /// Of this VM. `notes` is [`NOTES_OF_QUBES`], `named` whether [`ONLY_WHAT_IS_NAMED`] is there.
+    fn of(notes: &Path, named: bool) -> Self {
+        if notes.join("persistent-rw-only").exists() {
+            Self::Volume { named }
+        } else if notes.join("persistent-none").exists() {
+            Self::Nothing
+        } else {
+            Self::All
         }
-        Err(error) => unseen(name::DATA_PERSISTS, home, error.into()),
     }
 }
 
-fn judge_place(there: &Path, passing: bool, on_qubes: bool) -> Check {
-    let next = "put it below /home: set SPLITDROP_HOME, or make the directory one of the VM's bind-dirs";
-    if passing {
-        let what = "the data directory is on a file system in memory, and is lost when the VM ends";
-        return Check::warning(name::DATA_PERSISTS, what, next);
+/// What the data directory is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Memory.
+    Memory,
+    /// The volume at [`KEPT_VOLUME`].
+    KeptVolume,
+    /// Another one.
+    Elsewhere,
+}
+
+fn persists(home: &Path, there: &Path) -> Check {
+    let look = || -> io::Result<Place> {
+        let kind = statfs(there)?.filesystem_type();
+        if kind == TMPFS_MAGIC || kind == OVERLAYFS_SUPER_MAGIC {
+            return Ok(Place::Memory);
+        }
+        // Where there is no such volume, nothing is on it.
+        let volume = std::fs::metadata(KEPT_VOLUME).ok().map(|found| found.dev());
+        let same = volume == Some(std::fs::metadata(there)?.dev());
+        Ok(if same { Place::KeptVolume } else { Place::Elsewhere })
+    };
+    match look() {
+        Ok(place) => {
+            judge_place(home, place, Kept::of(Path::new(NOTES_OF_QUBES), Path::new(ONLY_WHAT_IS_NAMED).exists()))
+        }
+        Err(error) => unseen(name::DATA_PERSISTS, home, error),
     }
-    if on_qubes && !KEPT_BY_QUBES.iter().any(|kept| there.starts_with(kept)) {
-        let what = "the data directory is where Qubes keeps nothing, and is lost when the VM ends";
-        return Check::warning(name::DATA_PERSISTS, what, next);
+}
+
+fn judge_place(home: &Path, place: Place, kept: Kept) -> Check {
+    let below_home = "put it below /home: set SPLITDROP_HOME";
+    let lost = |detail: &str, next: String| Check::warning(name::DATA_PERSISTS, detail, next);
+    match (kept, place) {
+        (_, Place::Memory) => lost(
+            "the data directory is on a file system in memory, and is lost when the VM ends",
+            below_home.to_owned(),
+        ),
+        (Kept::Nothing, Place::KeptVolume | Place::Elsewhere) => lost(
+            "this VM is a disposable: the data directory is lost when it ends",
+            "run the daemon in an app VM".to_owned(),
+        ),
+        (Kept::Volume { named: true }, Place::Elsewhere) => lost(
+            "of this VM only the folders that dom0 names are kept, and the data directory is none of them: it is lost when \
+             the VM ends",
+            format!(
+                "in dom0: `qvm-features VM custom-persist.splitdrop_data dir:user:user:0700:{}`, then restart the VM",
+                home.display()
+            ),
+        ),
+        (Kept::Volume { named: false }, Place::Elsewhere) => lost(
+            "the data directory is where Qubes keeps nothing, and is lost when the VM ends",
+            format!("{below_home}, or make the directory one of the VM's bind-dirs"),
+        ),
+        (Kept::All, Place::KeptVolume | Place::Elsewhere) | (Kept::Volume { .. }, Place::KeptVolume) => {
+            Check::ok(name::DATA_PERSISTS, "the data directory outlives the VM's shutdown")
+        }
     }
-    Check::ok(name::DATA_PERSISTS, "the data directory outlives the VM's shutdown")
 }
 
 fn judge_room(room: u64) -> Check {
@@ -289,14 +352,39 @@ mod tests {
 
     #[test]
     fn what_is_lost_at_shutdown_is_a_warning() {
-        let place = |path: &str, passing, on_qubes| judge_place(Path::new(path), passing, on_qubes);
-        for kept in ["/home/user/x", "/rw/x", "/usr/local/x"] {
-            assert_eq!(place(kept, false, true).outcome, Outcome::Ok, "{kept}");
+        let (named, unnamed) = (Kept::Volume { named: true }, Kept::Volume { named: false });
+        for (kept, place, step) in [
+            (Kept::All, Place::Elsewhere, None),
+            (Kept::All, Place::KeptVolume, None),
+            (named, Place::KeptVolume, None),
+            (unnamed, Place::KeptVolume, None),
+            (Kept::All, Place::Memory, Some("below /home")),
+            (named, Place::Memory, Some("below /home")),
+            (unnamed, Place::Elsewhere, Some("bind-dirs")),
+            (named, Place::Elsewhere, Some("custom-persist.splitdrop_data dir:user:user:0700:/home/user/x`")),
+            (Kept::Nothing, Place::KeptVolume, Some("an app VM")),
+        ] {
+            let check = judge_place(Path::new("/home/user/x"), place, kept);
+            let outcome = if step.is_some() { Outcome::Warning } else { Outcome::Ok };
+            assert_eq!(check.outcome, outcome, "{kept:?} {place:?}");
+            assert!(next(&check).contains(step.unwrap_or_default()), "{check:?}");
+            assert_eq!(check.detail.contains("lost when"), step.is_some(), "{check:?}");
         }
-        assert_eq!(place("/var/x", false, false).outcome, Outcome::Ok);
-        for lost in [place("/var/x", false, true), place("/homes/x", false, true), place("/home/x", true, false)] {
-            assert_eq!(lost.outcome, Outcome::Warning);
-            assert!(lost.detail.contains("lost") && next(&lost).contains("bind-dirs"), "{lost:?}");
+    }
+
+    #[test]
+    fn what_is_kept_is_read_from_the_notes_of_the_agent() {
+        let notes = tempfile::tempdir().unwrap();
+        assert_eq!(Kept::of(notes.path(), true), Kept::All);
+        for (name, kept) in [
+            ("persistent-full", Kept::All),
+            ("persistent-none", Kept::Nothing),
+            ("persistent-rw-only", Kept::Volume { named: true }),
+        ] {
+            let note = notes.path().join(name);
+            std::fs::write(&note, "").unwrap();
+            assert_eq!(Kept::of(notes.path(), true), kept, "{name}");
+            std::fs::remove_file(note).unwrap();
         }
     }
 
