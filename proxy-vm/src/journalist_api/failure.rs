@@ -8,7 +8,7 @@
 //! | no connection within the bound for connecting | timeout | connect | later |
 //! | the connection ends before the answer | unreachable | first byte | later |
 //! | what comes is no HTTP | bad response | first byte | later |
-//! | no answer within the bound for the first byte | timeout | first byte | later |
+//! | no answer within the bound for the first byte, which for a list goes with the call's deadline | timeout | first byte | later |
 //! | nothing comes before the call's deadline | timeout | how far it was | later |
 //! | 400, and every 4xx not named here | refused | first byte | never |
 //! | 401, 403 | unauthorized | first byte | when the user acts |
@@ -29,7 +29,7 @@
 //! | no items to mark as seen | refused | admission | never |
 //!
 //! What only changes something on the server, and reads nothing of the answer, has happened once the status says so:
-//! whatever becomes of the body then is no failure.
+//! whatever becomes of the body then is no failure, and the call ends before its deadline can make it one.
 //!
 //! The answer to a reply is read, since it says under which id the server stored it: a server that takes no notice of our
 //! id would store each attempt as one more reply. What fails behind its 201 leaves open what became of the reply, and is

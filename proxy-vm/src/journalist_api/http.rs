@@ -10,6 +10,9 @@
 //! [`Limits::first_byte`], which is longer, a pause in the body by [`Limits::idle`], and everything by the call's own deadline,
 //! which whoever performs the call keeps. None of them runs while an answer waits for a client that is slow to take it, but
 //! the deadline.
+//!
+//! **Invariant:** for the head of a list the server has what the call's deadline allows. It makes a list whole before it sends
+//! the first byte, which takes the longer the more there is, and only the client knows how much there is.
 
 mod conversation;
 mod download;
@@ -51,9 +54,10 @@ pub struct Limits {
     /// How long connecting may take, with Tor's way and TLS.
     pub connect: Duration,
     /// How long the server may take from the request to the head of its answer. With 1,000 sources a server was seen to
-    /// need 90 s, which must do; but on a circuit that has died nothing comes at all.
+    /// need 90 s, which must do; but on a circuit that has died nothing comes at all. A list may take longer: all that is
+    /// left of the call's deadline, but for [`Limits::idle`].
     pub first_byte: Duration,
-    /// How long a body may pause.
+    /// How long a body may pause. Of a list's deadline so much is kept for its body.
     pub idle: Duration,
     /// The most bytes of a list, after decompression.
     pub list_bytes: u64,
@@ -73,6 +77,13 @@ impl Default for Limits {
             small_bytes: 64 * 1024,
             record_bytes: 256 * 1024,
         }
+    }
+}
+
+impl Limits {
+    /// How long the server may take for the head of its answer, if so much is `left` of the call's deadline.
+    fn first_byte_of(&self, endpoint: Endpoint, left: Duration) -> Duration {
+        if endpoint.is_list() { self.first_byte.max(left.saturating_sub(self.idle)) } else { self.first_byte }
     }
 }
 
@@ -161,7 +172,7 @@ impl HttpApi {
             // A POST without a body says so.
             request = request.header(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
-        let sent = watched(request.send(), self.limits.first_byte, outlet).await;
+        let sent = watched(request.send(), self.limits.first_byte_of(endpoint, outlet.left()), outlet).await;
         let sent = match sent {
             Ok(sent) => sent.map_err(|error| failure::sending(&error)),
             Err(NoFirstByte) => Err(failure::no_first_byte()),
@@ -240,7 +251,7 @@ impl HttpApi {
     ) -> Result<(), CallError> {
         let answer = self.send(endpoint, Some(token), body, outlet).await?;
         outlet.begin().await?;
-        answer.capped(self.limits.small_bytes).drain().await;
+        answer.capped(self.limits.small_bytes).drain(outlet.left()).await;
         Ok(())
     }
 
@@ -452,10 +463,14 @@ impl Answer {
     /// Reads what comes and throws it away, so that the connection can be used again.
     ///
     /// For a request that changes something: the status has said that it is done. A body that is cut, stops or is too large
-    /// takes nothing of that back, and a call that failed for it would be made once more for nothing.
-    async fn drain(self) {
+    /// takes nothing of that back, and a call that failed for it would be made once more for nothing. For the same reason all
+    /// of the body has the time of one pause and no more, and at most half of what is `left` of the call's deadline: one that
+    /// drips would make the deadline run out, and of a call that ran out of time nobody knows that it is done.
+    async fn drain(self, left: Duration) {
         let (endpoint, request_id) = (self.endpoint.name(), self.request_id.clone());
-        if let Err(error) = self.read().await {
+        let bound = self.idle.min(left / 2);
+        if let Err(error) = tokio::time::timeout(bound, self.read()).await.unwrap_or_else(|_late| Err(failure::idle()))
+        {
             let (kind, stage) = (error.kind.name(), error.stage.name());
             tracing::warn!(endpoint, request_id, kind, stage, "done, though the answer is not whole");
         }
@@ -477,4 +492,55 @@ fn authorization(token: &Token) -> Result<HeaderValue, CallError> {
 
 fn milliseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, ready};
+
+    use hyper::body::{Body, Frame};
+    use tokio::time::Interval;
+
+    use super::*;
+
+    /// A body that sends a byte now and then, for ever.
+    struct Drip(Interval);
+
+    impl Body for Drip {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            ready!(self.0.poll_tick(cx));
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b" ")))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn n6_what_follows_a_success_takes_one_pause_at_most_however_it_drips() {
+        let idle = Limits::default().idle;
+        for (left, bound) in
+            [(Duration::MAX, idle), (10 * idle, idle), (idle, idle / 2), (Duration::ZERO, Duration::ZERO)]
+        {
+            let body = reqwest::Body::wrap(Drip(tokio::time::interval(idle / 10)));
+            let answer = Answer {
+                response: hyper::Response::new(body).into(),
+                idle,
+                left: u64::MAX,
+                bytes: 0,
+                endpoint: Endpoint::Seen,
+                request_id: "req".to_owned(),
+                asked: Instant::now(),
+            };
+            let began = Instant::now();
+            answer.drain(left).await;
+            let took = began.elapsed();
+            assert!(bound <= took && took <= bound + Duration::from_millis(1), "{left:?}: {took:?}");
+        }
+    }
 }

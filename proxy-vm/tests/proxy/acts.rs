@@ -206,6 +206,21 @@ async fn n6_an_act_is_done_though_the_body_stops() {
     }
 }
 
+/// The call ends before its deadline would leave it open.
+#[tokio::test]
+async fn n6_an_act_is_done_though_the_body_stops_and_the_deadline_is_near() {
+    let idle = Limits::default().idle;
+    for act in acts() {
+        let head = format!("HTTP/1.1 {}\r\nContent-Length: 40\r\n\r\n{{", act.success[0]).into_bytes();
+        let server = Server::new(move |_| Act::SendAndHang(head.clone())).await;
+        let mut client = client_for(&act.call, &server).await;
+        let call = client.start(act.call, idle).await;
+        assert_eq!(client.next().await, FromProxy { id: call, part: Part::Begin });
+        pass(idle / 2).await;
+        assert_eq!(client.next().await, FromProxy { id: call, part: Part::End { count: 0 } }, "{}", act.line);
+    }
+}
+
 #[tokio::test]
 async fn an_end_before_the_status_leaves_it_open() {
     for act in acts() {
