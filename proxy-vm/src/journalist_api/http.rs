@@ -45,6 +45,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(90);
 /// Room for the body of a login, so that it is never moved: its values have at most 1,538 bytes, in JSON at most twice as
 /// many, since they hold no control characters.
 const LOGIN_BODY: usize = 8 * 1024;
+/// The most room that is made beforehand for an answer that is no list, in bytes: as much as one may have.
+const SMALL_BODY: u64 = 64 * 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 
@@ -74,7 +76,7 @@ impl Default for Limits {
             first_byte: Duration::from_secs(180),
             idle: Duration::from_secs(60),
             list_bytes: 256 * 1024 * 1024,
-            small_bytes: 64 * 1024,
+            small_bytes: SMALL_BODY,
             record_bytes: 256 * 1024,
         }
     }
@@ -450,9 +452,10 @@ impl Answer {
         Ok(chunk)
     }
 
-    /// All of it.
+    /// All of it, in memory that has room for the cap from the beginning: a login's answer has the token in it, and a body that
+    /// grew would leave it behind.
     async fn read(mut self) -> Result<Vec<u8>, CallError> {
-        let mut body = Vec::new();
+        let mut body = Vec::with_capacity(usize::try_from(self.left.min(SMALL_BODY)).unwrap_or_default());
         while let Some(chunk) = self.chunk().await? {
             body.extend_from_slice(&chunk);
         }
