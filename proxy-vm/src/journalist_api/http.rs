@@ -18,6 +18,7 @@ mod conversation;
 mod download;
 mod probe;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,7 +33,7 @@ use super::connecting::{NoFirstByte, WatchConnector, watched};
 use super::endpoint::Endpoint;
 use super::list::{Batches, ListSplitter};
 use super::sanitize::{ServerRecord, signed_in, stored_reply};
-use super::{Conversation, Credentials, JournalistApi, OutgoingReply, failure, wire};
+use super::{Conversation, Credentials, JournalistApi, OutgoingReply, failure, socks, wire};
 use crate::config::{Config, Origin, Route};
 use crate::outlet::Outlet;
 
@@ -101,6 +102,8 @@ pub struct HttpApi {
     /// The same, which takes bodies as they are: in the other one nothing says any more whether a body was compressed.
     downloads: Client,
     origin: Origin,
+    /// Where the SOCKS server is, if it goes through one.
+    socks: Option<SocketAddr>,
     limits: Limits,
 }
 
@@ -114,7 +117,11 @@ impl HttpApi {
         let _already_there = rustls::crypto::ring::default_provider().install_default();
         let client = Self::client(config, &limits, Compression::Undone)?;
         let downloads = Self::client(config, &limits, Compression::NotAskedFor)?;
-        Ok(Self { client, downloads, origin: config.origin.clone(), limits })
+        let socks = match config.route {
+            Route::Tor { socks } => Some(socks),
+            Route::Direct => None,
+        };
+        Ok(Self { client, downloads, origin: config.origin.clone(), socks, limits })
     }
 
     fn client(config: &Config, limits: &Limits, compression: Compression) -> Result<Client, BuildError> {
@@ -176,7 +183,11 @@ impl HttpApi {
         }
         let sent = watched(request.send(), self.limits.first_byte_of(endpoint, outlet.left()), outlet).await;
         let sent = match sent {
-            Ok(sent) => sent.map_err(|error| failure::sending(&error)),
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => {
+                let known = failure::sending(&error);
+                Err(if failure::is_unknown_to_socks(&error) { self.look_at_socks(known, outlet).await } else { known })
+            }
             Err(NoFirstByte) => Err(failure::no_first_byte()),
         };
         let elapsed_ms = milliseconds(asked);
@@ -211,6 +222,18 @@ impl HttpApi {
                 tracing::warn!(endpoint = endpoint.name(), request_id, kind, stage, elapsed_ms, "no answer");
                 Err(error)
             }
+        }
+    }
+
+    /// What the SOCKS server means, which answered what the HTTP client does not know; `known` where it says nothing more. Takes
+    /// no longer than connecting may, and ends before the call's deadline.
+    async fn look_at_socks(&self, known: CallError, outlet: &mut Outlet<'_>) -> CallError {
+        let Some(socks) = self.socks else { return known };
+        outlet.reached(Stage::Connect);
+        let bound = self.limits.connect.min(outlet.left() / 2);
+        match tokio::time::timeout(bound, socks::look(socks, &self.origin)).await {
+            Ok(Ok(found)) => failure::socks_found(found),
+            Ok(Err(_)) | Err(_) => known,
         }
     }
 
