@@ -13,8 +13,8 @@ use crate::fixtures::id;
 use crate::server::{Act, Server, answer, ok};
 
 /// What each act is on the wire.
-struct Expected {
-    call: Call,
+pub(crate) struct Expected {
+    pub(crate) call: Call,
     line: String,
     /// The statuses that say success.
     success: &'static [&'static str],
@@ -29,7 +29,7 @@ fn seen_items() -> SeenItems {
     }
 }
 
-fn acts() -> Vec<Expected> {
+pub(crate) fn acts() -> Vec<Expected> {
     let (source, submission, reply) = (id(1, 7), id(2, 5), id(3, 6));
     vec![
         Expected {
