@@ -92,7 +92,7 @@ mod tests {
             let input = "x".repeat(length);
             let texts = [read_secret(input.as_bytes()), read_secret(Slow(input.as_bytes()))];
             for text in texts.map(Result::unwrap) {
-                assert_eq!(text.as_str(), &input[..length.min(4_096)]);
+                assert_eq!(text.len(), length.min(4_096));
                 assert_eq!(text.capacity(), 4_096, "{length} bytes");
             }
         }
