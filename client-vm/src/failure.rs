@@ -149,7 +149,7 @@ fn of_call(name: &str, error: &CallFailure) -> Failure {
 
 fn stage_hint(stage: Stage) -> &'static str {
     match stage {
-        Stage::Socks => "; Tor does not answer in the proxy VM: is it running there?",
+        Stage::Socks => "; Tor does not answer in the proxy VM: is it running there, where SD_PROXY_SOCKS says?",
         Stage::Route => "; Tor runs and finds no way to the server: is the server up, and its address right?",
         Stage::Connect => "; the server does not take connections",
         Stage::FirstByte | Stage::Body => "; the server took the connection and does not answer",

@@ -9,4 +9,4 @@ mod run;
 
 pub use failure::SyncFailure;
 pub use plan::{Change, Digest, Known, ListPlan, Mirror, Plan, Snapshot, SnapshotError};
-pub use run::{Erases, SnapshotNumber, Synced, sync};
+pub use run::{Erases, SnapshotNumber, Synced, list_deadline, sync};

@@ -9,7 +9,7 @@ use client_vm::clock::Clock;
 use client_vm::store::{Store, mirror, view};
 use client_vm::sync::{SnapshotNumber, SyncFailure, Synced, sync};
 use control::{SyncOutcome, SyncStart};
-use protocol::answer::Batch;
+use protocol::answer::{Batch, MAX_BATCH};
 use protocol::record::Record;
 use protocol::value::{
     Bounded, Designation, JournalistId, OrderNumber, Size, SoftwareVersion, SourceId, Timestamp, Token, Username,
@@ -42,13 +42,33 @@ fn one<T: Record>(record: T) -> Batch<T> {
 struct Lists {
     designation: &'static str,
     fails: Option<(&'static str, ErrorKind)>,
+    /// How long it takes for the first byte of each list.
+    after: Duration,
+    /// How many sources it lists.
+    sources: u32,
     /// The calls, in the order in which they came.
     called: Mutex<Vec<&'static str>>,
 }
 
 impl Lists {
+    fn source(&self, id: &str) -> Source {
+        Source {
+            id: id.parse().unwrap(),
+            designation: Designation::try_new(self.designation).unwrap(),
+            starred: false,
+            last_updated: Timestamp::try_new(5).unwrap(),
+            interactions: OrderNumber::try_new(2).unwrap(),
+            key: None,
+            version: None,
+        }
+    }
+
     fn new(designation: &'static str) -> Arc<Self> {
-        Arc::new(Self { designation, fails: None, called: Mutex::default() })
+        Arc::new(Self::plain(designation))
+    }
+
+    fn plain(designation: &'static str) -> Self {
+        Self { designation, fails: None, after: Duration::ZERO, sources: 1, called: Mutex::default() }
     }
 
     fn items(&self, call: &Call) -> Items {
@@ -60,15 +80,7 @@ impl Lists {
                 last_name: None,
                 version: None,
             })),
-            Call::GetSources { .. } => Items::Sources(one(Source {
-                id: SOURCE.parse().unwrap(),
-                designation: Designation::try_new(self.designation).unwrap(),
-                starred: false,
-                last_updated: Timestamp::try_new(5).unwrap(),
-                interactions: OrderNumber::try_new(2).unwrap(),
-                key: None,
-                version: None,
-            })),
+            Call::GetSources { .. } => Items::Sources(one(self.source(SOURCE))),
             Call::GetSubmissions { .. } => Items::Submissions(one(Submission {
                 id: "00000020-0000-4000-8000-000000000000".parse().unwrap(),
                 source: SOURCE.parse().unwrap(),
@@ -108,8 +120,18 @@ impl Service for Lists {
         {
             return Err(CallError::new(kind, Stage::FirstByte, Retry::Later { wait_ms: None }));
         }
+        answer.reached(Stage::FirstByte);
+        tokio::time::sleep(self.after).await;
         answer.begin().await?;
-        answer.items(self.items(&call)).await
+        answer.items(self.items(&call)).await?;
+        if matches!(call, Call::GetSources { .. }) {
+            let source = |number| Listed::Readable(self.source(&format!("00000010-0000-4000-8000-{number:012}")));
+            let more: Vec<_> = (1..self.sources).map(source).collect();
+            for some in more.chunks(MAX_BATCH) {
+                answer.items(Items::Sources(Batch::try_new(some.to_vec()).unwrap())).await?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -197,6 +219,20 @@ async fn a_sync_asks_for_the_four_lists_once_and_applies_them() {
     assert_eq!((again.report.outcome, again.report.rows_written), (SyncOutcome::Unchanged, 0));
 }
 
+/// S3: the first sync, too, waits for a server that is slow, and does not have to ask twice.
+#[tokio::test(start_paused = true)]
+async fn s3_a_thousand_sources_after_90_s_arrive_the_first_time() {
+    let after = Duration::from_secs(90);
+    let client = Client::new();
+    let lists = Arc::new(Lists { after, sources: 1_000, ..Lists::plain("calm sea") });
+    let began = tokio::time::Instant::now();
+    let synced = client.sync_with(&lists).await.unwrap();
+    assert!(began.elapsed() >= after);
+    assert_eq!((synced.report.outcome, synced.report.counts.sources), (SyncOutcome::Ok, 1_000));
+    assert_eq!(client.state().await.sources.len(), 1_000);
+    assert_eq!(lists.called.lock().unwrap().len(), 4);
+}
+
 #[tokio::test]
 async fn one_failed_call_applies_nothing() {
     for name in ["get_users", "get_sources", "get_submissions", "get_all_replies"] {
@@ -204,7 +240,7 @@ async fn one_failed_call_applies_nothing() {
         client.sync_with(&Lists::new("calm sea")).await.unwrap();
         let before = client.state().await;
         let fails = Some((name, ErrorKind::Server));
-        let lists = Arc::new(Lists { designation: "rough sea", fails, called: Mutex::default() });
+        let lists = Arc::new(Lists { fails, ..Lists::plain("rough sea") });
         match client.sync_with(&lists).await.unwrap_err() {
             SyncFailure::Call { call, failure } => assert_eq!((call, failure.kind()), (name, ErrorKind::Server)),
             other => panic!("{other}"),

@@ -1,4 +1,9 @@
 //! Values to bytes and back. The only file that names the encoding crate: see `docs/adr/0001-bincode.md`.
+//!
+//! **Invariant:** what is encoded is never moved: passphrases and tokens are among it, and a buffer that grew would leave
+//! them behind in memory that nobody wipes.
+
+use std::io::{self, Write};
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::Serialize;
@@ -39,7 +44,38 @@ pub enum DecodeError {
 /// # Errors
 /// [`EncodeError`] when the value's `Serialize` fails.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, EncodeError> {
-    bincode::serde::encode_to_vec(value, CONFIG).map_err(EncodeError)
+    let mut bytes = Vec::with_capacity(encoded_length(value)?);
+    encode_into(value, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// How many bytes a value's encoding has.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encoded_length<T: Serialize>(value: &T) -> Result<usize, EncodeError> {
+    bincode::serde::encode_into_std_write(value, &mut Counting, CONFIG).map_err(EncodeError)
+}
+
+/// Appends a value's encoding. `bytes` must have room for all of it.
+///
+/// # Errors
+/// As [`encode`].
+pub(crate) fn encode_into<T: Serialize>(value: &T, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
+    bincode::serde::encode_into_std_write(value, bytes, CONFIG).map(|_length| ()).map_err(EncodeError)
+}
+
+/// Takes everything and keeps nothing: the encoding crate counts what it writes.
+struct Counting;
+
+impl Write for Counting {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Decodes one value that takes all of `bytes`.

@@ -53,7 +53,9 @@ pub enum FrameError {
 /// # Errors
 /// [`FrameError::TooLarge`] when it is over [`MAX_FRAME`], [`FrameError::Encode`] when it cannot be encoded.
 pub fn encode_frame<T: Serialize>(message: &T) -> Result<Frame, FrameError> {
-    frame_bytes(&Zeroizing::new(codec::encode(message)?))
+    let mut frame = begin(codec::encoded_length(message)?)?;
+    codec::encode_into(message, &mut frame)?;
+    Ok(frame)
 }
 
 /// Puts `payload` into one frame.
@@ -61,14 +63,20 @@ pub fn encode_frame<T: Serialize>(message: &T) -> Result<Frame, FrameError> {
 /// # Errors
 /// [`FrameError::TooLarge`] when it is over [`MAX_FRAME`].
 pub fn frame_bytes(payload: &[u8]) -> Result<Frame, FrameError> {
-    let too_large = FrameError::TooLarge { length: payload.len(), cap: MAX_FRAME };
-    if payload.len() > MAX_FRAME {
+    let mut frame = begin(payload.len())?;
+    frame.extend_from_slice(payload);
+    Ok(frame)
+}
+
+/// A frame's header, with room for a payload of `length` bytes, so that the frame never has to grow.
+fn begin(length: usize) -> Result<Frame, FrameError> {
+    let too_large = FrameError::TooLarge { length, cap: MAX_FRAME };
+    if length > MAX_FRAME {
         return Err(too_large);
     }
-    let length = u32::try_from(payload.len()).map_err(|_| too_large)?;
-    let mut frame = Frame::new(Vec::with_capacity(HEADER + payload.len()));
-    frame.extend_from_slice(&length.to_le_bytes());
-    frame.extend_from_slice(payload);
+    let header = u32::try_from(length).map_err(|_| too_large)?.to_le_bytes();
+    let mut frame = Frame::new(Vec::with_capacity(HEADER + length));
+    frame.extend_from_slice(&header);
     Ok(frame)
 }
 

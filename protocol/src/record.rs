@@ -103,6 +103,24 @@ pub enum Field {
 }
 
 impl Field {
+    /// Every part.
+    pub const ALL: [Self; 14] = [
+        Self::Record,
+        Self::Id,
+        Self::Source,
+        Self::Designation,
+        Self::LastUpdated,
+        Self::Key,
+        Self::Order,
+        Self::Filename,
+        Self::Size,
+        Self::Kind,
+        Self::Author,
+        Self::SeenBy,
+        Self::Username,
+        Self::Name,
+    ];
+
     /// The field's name, for messages and logs.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -12,6 +12,7 @@ mod failure;
 mod http;
 mod list;
 mod sanitize;
+mod socks;
 mod wire;
 
 use protocol::call::MAX_DELETED;

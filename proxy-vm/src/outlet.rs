@@ -97,6 +97,12 @@ impl<'a> Outlet<'a> {
         self.responder.reached(stage);
     }
 
+    /// How much of the call's deadline is left.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.ends.map_or(Duration::MAX, |ends| ends.saturating_duration_since(Instant::now()))
+    }
+
     /// Begins the answer: the server has accepted the call.
     ///
     /// # Errors

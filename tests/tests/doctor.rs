@@ -300,7 +300,7 @@ async fn n6_what_is_broken_between_the_proxy_and_the_server_has_its_line() {
 
     for (act, name, reason, next) in [
         (Act::CloseAt(Step::Accepted), "tor", "hung up", "start Tor"),
-        (Act::Reply(Reply::ONION_NOT_FOUND), "route", "unknown reply", "client authorization"),
+        (Act::Reply(Reply::ONION_NOT_FOUND), "route", "Tor finds no such onion service", "client authorization"),
         (Act::Reply(Reply::HOST_UNREACHABLE), "route", "no way to the server", "whether the server is up"),
         (
             Act::DropAfter { direction: Direction::ToClient, bytes: 0 },

@@ -138,7 +138,7 @@ async fn n6_a_refresh_says_where_the_way_is_broken_and_the_next_one_works() {
 
     for (act, code, reason) in [
         (Act::CloseAt(Step::Accepted), UNREACHABLE, "the SOCKS server hung up"),
-        (Act::Reply(Reply::ONION_NOT_FOUND), UNREACHABLE, "the SOCKS server answered with an unknown reply"),
+        (Act::Reply(Reply::ONION_NOT_FOUND), UNREACHABLE, "Tor finds no such onion service"),
         (
             Act::DropAfter { direction: Direction::ToClient, bytes: 0 },
             UNREACHABLE,

@@ -1,4 +1,7 @@
 //! A front end's connection to the daemon.
+//!
+//! **Invariant:** nothing is said to a daemon of another user: a front end asks for passphrases and passes them on to whoever
+//! listens.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,7 @@ use tokio::net::UnixStream;
 
 use crate::greeting::{self, GreetingError};
 use crate::message::{Event, Failure, FromDaemon, Reply, Request, ToDaemon};
+use crate::peer;
 
 const READ_SIZE: usize = 64 * 1024;
 /// How long a daemon may take to answer the greeting. It has nothing else to do for it.
@@ -33,6 +37,12 @@ pub enum ClientError {
         socket: PathBuf,
         /// Why not.
         source: io::Error,
+    },
+    /// What listens on the socket is not this user's.
+    #[error("a program of another user listens on {}: nothing was said to it", .socket.display())]
+    Foreign {
+        /// The socket.
+        socket: PathBuf,
     },
     /// Somebody listens on the socket and does not answer.
     #[error("the daemon on {} does not answer: end it, and start it again", .socket.display())]
@@ -98,6 +108,9 @@ impl Client {
                 _ => ClientError::Connect { socket, source },
             }
         })?;
+        if !peer::is_of_own_user(&stream) {
+            return Err(ClientError::Foreign { socket: socket.to_owned() });
+        }
         let mut client = Self { stream, decoder: FrameDecoder::new(), last_id: 0 };
         client.stream.write_all(&frame_bytes(&greeting::greeting())?).await?;
         loop {
@@ -160,6 +173,10 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+
     use tokio::net::UnixListener;
 
     use super::*;
@@ -186,6 +203,46 @@ mod tests {
         let _waiting = UnixStream::connect(&socket).await.unwrap();
         let error = Client::connect(&socket).await.unwrap_err();
         assert!(matches!(error, ClientError::Silent { .. }), "{error}");
+    }
+
+    /// Names the socket on which this test listens in another process, for another user.
+    const LISTEN: &str = "CONTROL_TEST_LISTEN";
+
+    #[tokio::test]
+    async fn nothing_is_said_to_what_another_user_listens_with() {
+        const NAME: &str = "client::tests::nothing_is_said_to_what_another_user_listens_with";
+        if let Some(socket) = std::env::var_os(LISTEN) {
+            let listener = UnixListener::bind(socket).unwrap();
+            println!("listens");
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut said = Vec::new();
+            stream.read_to_end(&mut said).await.unwrap();
+            println!("was told {} bytes", said.len());
+            return;
+        }
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("NOT CHECKED: only root can start a program of another user");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        // A copy, since others may not be let into the folder of this one.
+        let program = directory.path().join("listener");
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let socket = directory.path().join("control.sock");
+        let mut listener = std::process::Command::new(program)
+            .args(["--exact", NAME, "--nocapture"])
+            .env(LISTEN, &socket)
+            .uid(65_534)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = std::io::BufReader::new(listener.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.ends_with("listens")));
+        let error = Client::connect(&socket).await.unwrap_err();
+        assert!(matches!(error, ClientError::Foreign { .. }), "{error}");
+        assert!(lines.any(|line| line.ends_with("was told 0 bytes")));
+        assert!(listener.wait().unwrap().success());
     }
 
     #[tokio::test]

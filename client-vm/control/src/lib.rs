@@ -12,6 +12,7 @@ pub mod download;
 pub mod greeting;
 pub mod handover;
 pub mod message;
+pub mod peer;
 pub mod reading;
 pub mod removal;
 pub mod search;

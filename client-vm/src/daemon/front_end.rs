@@ -6,7 +6,7 @@ use control::message::MAX_ROWS;
 use control::search::MAX_HITS;
 use control::{
     ConversationItem, Event, Failure, FailureKind, FromDaemon, ItemText, OutgoingReply, Reply, Request, SearchWords,
-    SourceRow, ToDaemon,
+    SourceRow, ToDaemon, peer,
 };
 use protocol::frame::{encode_frame, frame_bytes};
 use protocol::value::SourceId;
@@ -33,8 +33,7 @@ const MAX_REQUESTS: usize = 8;
 
 /// Serves a front end until it goes, or until `stop` and its requests have ended.
 pub(super) async fn serve(stream: UnixStream, engine: EngineHandle, handover: HandoverDesk, stop: CancellationToken) {
-    let same_user = stream.peer_cred().is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw());
-    if !same_user {
+    if !peer::is_of_own_user(&stream) {
         tracing::warn!("a front end of another user was turned away");
         return;
     }

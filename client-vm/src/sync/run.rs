@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::failure::SyncFailure;
 use super::gather::gather;
-use super::plan::{Mirror, Plan};
+use super::plan::Plan;
 use crate::clock::Clock;
 use crate::store::outbox::{self, SnapshotEffects};
 use crate::store::{Store, mirror, removals};
@@ -73,7 +73,8 @@ pub async fn sync(
     cancel: &CancellationToken,
 ) -> Result<Synced, SyncFailure> {
     let known = store.read(mirror::load_mirror).await?;
-    let deadline = list_deadline(&known);
+    let records = known.users.len() + known.sources.len() + known.submissions.len() + known.replies.len();
+    let deadline = list_deadline(records);
     let gathering = async {
         tokio::try_join!(
             gather(connection, token, &known.users, deadline),
@@ -130,8 +131,24 @@ pub async fn sync(
     Ok(synced)
 }
 
-fn list_deadline(known: &Mirror) -> Duration {
-    let records = known.users.len() + known.sources.len() + known.submissions.len() + known.replies.len();
+/// How long each of the four lists may take where the mirror holds so many `records`.
+#[must_use]
+pub fn list_deadline(records: usize) -> Duration {
     let extra = PER_RECORD.saturating_mul(u32::try_from(records).unwrap_or(u32::MAX));
     LIST_DEADLINE.saturating_add(extra).min(MAX_LIST_DEADLINE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s3_a_list_has_the_longer_the_more_is_held_and_at_most_an_hour() {
+        for (records, seconds) in [(0, 300), (1_000, 400), (5_000, 800), (33_000, 3_600), (100_000, 3_600)] {
+            assert_eq!(list_deadline(records), Duration::from_secs(seconds), "{records}");
+        }
+        assert_eq!(list_deadline(usize::MAX), MAX_LIST_DEADLINE);
+        let rising: Vec<_> = (0..40_000).step_by(7).map(list_deadline).collect();
+        assert!(rising.is_sorted());
+    }
 }

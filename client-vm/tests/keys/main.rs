@@ -1,7 +1,7 @@
 //! Keys as GnuPG and Sequoia make them: which can be encrypted to, that GnuPG reads what is encrypted to them, and the
 //! table of it in docs/OPENPGP.md.
 //!
-//! Needs GnuPG, unless `SPLITDROP_SKIP` names `gpg`. `SPLITDROP_BLESS=1` writes the table anew.
+//! Needs GnuPG, unless `SPLITDROP_SKIP` names `gpg`. `SPLITDROP_BLESS=1` writes the table anew, and fails.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod gpg;

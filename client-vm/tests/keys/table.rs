@@ -98,9 +98,10 @@ fn in_the_document(table: &str) {
     let document = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = document.split_once(BEGIN).unwrap();
     let (written, after) = rest.split_once(END).unwrap();
-    if std::env::var_os("SPLITDROP_BLESS").is_some() {
+    let bless = std::env::var_os("SPLITDROP_BLESS").is_some();
+    if bless {
         std::fs::write(&path, format!("{before}{BEGIN}\n{table}\n{END}{after}")).unwrap();
-        return;
     }
+    assert!(!bless, "the table is written anew and was not checked: look at the difference, and run this again");
     assert_eq!(written.trim(), table.trim(), "docs/OPENPGP.md is not true any more: SPLITDROP_BLESS=1 writes it anew");
 }

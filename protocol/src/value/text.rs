@@ -3,7 +3,11 @@
 //! Texts that a person may see keep their letters as they came. Making them safe for a terminal is the work of whoever
 //! prints them; here only what no honest server sends is refused.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Problem, ValueError, checked_text};
 
@@ -130,9 +134,9 @@ impl Detail {
     }
 }
 
-/// A list of at most `MAX` entries.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<T>", bound(deserialize = "T: Deserialize<'de>"))]
+/// A list of at most `MAX` entries. Decoding one that has more stops there: in memory an entry may be many times as large as
+/// on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Bounded<T, const MAX: usize>(Vec<T>);
 
 impl<T, const MAX: usize> Bounded<T, MAX> {
@@ -141,11 +145,11 @@ impl<T, const MAX: usize> Bounded<T, MAX> {
     /// # Errors
     /// [`ValueError`] when there are more.
     pub fn try_new(entries: Vec<T>) -> Result<Self, ValueError> {
-        if entries.len() <= MAX {
-            Ok(Self(entries))
-        } else {
-            Err(ValueError { what: "a list", problem: Problem::TooLong { max: MAX, unit: "entries" } })
-        }
+        if entries.len() <= MAX { Ok(Self(entries)) } else { Err(Self::too_long()) }
+    }
+
+    fn too_long() -> ValueError {
+        ValueError { what: "a list", problem: Problem::TooLong { max: MAX, unit: "entries" } }
     }
 
     /// The entries.
@@ -175,8 +179,44 @@ impl<T, const MAX: usize> TryFrom<Vec<T>> for Bounded<T, MAX> {
     }
 }
 
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Bounded<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(BoundedVisitor(PhantomData))
+    }
+}
+
+struct BoundedVisitor<T, const MAX: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for BoundedVisitor<T, MAX> {
+    type Value = Bounded<T, MAX>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {MAX} entries")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+        let too_long = || A::Error::custom(Self::Value::too_long());
+        if sequence.size_hint().is_some_and(|entries| entries > MAX) {
+            return Err(too_long());
+        }
+        // No room is made beforehand: the length is only what somebody says.
+        let mut entries = Vec::new();
+        while let Some(entry) = sequence.next_element()? {
+            if entries.len() == MAX {
+                return Err(too_long());
+            }
+            entries.push(entry);
+        }
+        Ok(Bounded(entries))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use serde::de::value::SeqDeserializer;
+
     use super::*;
 
     #[test]
@@ -214,5 +254,49 @@ mod tests {
     fn a_bounded_list_refuses_one_more() {
         assert!(Bounded::<u8, 2>::try_new(vec![1, 2]).is_ok());
         assert!(Bounded::<u8, 2>::try_new(vec![1, 2, 3]).is_err());
+    }
+
+    thread_local! {
+        static DECODED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// An entry that counts how many of it are made.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Counted(u8);
+
+    impl<'de> Deserialize<'de> for Counted {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            DECODED.set(DECODED.get() + 1);
+            u8::deserialize(deserializer).map(Self)
+        }
+    }
+
+    fn decoded(bytes: &[u8]) -> (bool, usize) {
+        DECODED.set(0);
+        let whole = crate::codec::decode_exact::<Bounded<Counted, 4>>(bytes).is_ok();
+        (whole, DECODED.get())
+    }
+
+    #[test]
+    fn decoding_a_list_stops_at_its_bound() {
+        let said = |entries: Vec<u8>| crate::codec::encode(&entries).unwrap();
+        assert_eq!(decoded(&said(vec![])), (true, 0));
+        assert_eq!(decoded(&said(vec![7; 4])), (true, 4));
+        // The length says that there are too many: none is made.
+        assert_eq!(decoded(&said(vec![7; 5])), (false, 0));
+        assert_eq!(decoded(&said(vec![7; 100_000])), (false, 0));
+        // The length is a lie.
+        let [_, rest @ ..] = &said(vec![7; 3])[..] else { panic!("no length") };
+        assert_eq!(decoded(&[&[4], rest].concat()), (false, 4));
+        assert_eq!(decoded(&[&[2], rest].concat()), (false, 2));
+    }
+
+    #[test]
+    fn decoding_a_list_of_unknown_length_stops_at_its_bound_too() {
+        DECODED.set(0);
+        let unknown = (0..100_u8).filter(|_| true);
+        let sequence = SeqDeserializer::<_, serde::de::value::Error>::new(unknown);
+        let error = Bounded::<Counted, 4>::deserialize(sequence).unwrap_err();
+        assert_eq!((error.to_string().as_str(), DECODED.get()), ("a list has more than 4 entries", 5));
     }
 }

@@ -58,10 +58,15 @@ impl Origin {
         self.0.port_or_known_default().unwrap_or_default()
     }
 
+    /// The host, a name or an address.
+    pub(crate) fn host(&self) -> &str {
+        self.0.host_str().unwrap_or_default()
+    }
+
     /// The host, where it is an address and no name.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
-        self.0.host_str().unwrap_or_default().trim_matches(['[', ']']).parse().ok()
+        self.host().trim_matches(['[', ']']).parse().ok()
     }
 
     /// Whether the connection to it is encrypted by TLS.

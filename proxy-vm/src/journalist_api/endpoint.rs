@@ -125,6 +125,30 @@ impl Endpoint {
         }
     }
 
+    /// Whether the answer is a list, which the server makes whole before it sends any of it.
+    pub(super) fn is_list(self) -> bool {
+        match self {
+            Self::Users
+            | Self::Sources
+            | Self::Submissions
+            | Self::SourceSubmissions(_)
+            | Self::Replies
+            | Self::SourceReplies(_) => true,
+            Self::Root
+            | Self::Token
+            | Self::Logout
+            | Self::SendReply(_)
+            | Self::AddStar(_)
+            | Self::RemoveStar(_)
+            | Self::Seen
+            | Self::DeleteSource(_)
+            | Self::DeleteSubmission(_, _)
+            | Self::DeleteReply(_, _)
+            | Self::DownloadSubmission(..)
+            | Self::DownloadReply(..) => false,
+        }
+    }
+
     /// Whether `status` says that the server did what was asked. Any other status is a failure, another 2xx too: what it
     /// would mean is written nowhere.
     pub(super) fn succeeds_with(self, status: StatusCode) -> bool {

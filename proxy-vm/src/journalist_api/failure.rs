@@ -3,12 +3,13 @@
 //! | What happens | kind | stage | retry |
 //! |---|---|---|---|
 //! | nobody listens at the SOCKS server's address, or it hangs up | unreachable | socks | later |
-//! | the SOCKS server answers that it has no way, or in no way we know | unreachable | route | later |
+//! | what listens there wants a sign-in, or is no SOCKS server | unreachable | socks | later |
+//! | the SOCKS server answers that it has no way, or Tor says why an onion service cannot be reached | unreachable | route | later |
 //! | name, TCP or TLS fail without Tor; TLS fails with it | unreachable | connect | later |
 //! | no connection within the bound for connecting | timeout | connect | later |
 //! | the connection ends before the answer | unreachable | first byte | later |
 //! | what comes is no HTTP | bad response | first byte | later |
-//! | no answer within the bound for the first byte | timeout | first byte | later |
+//! | no answer within the bound for the first byte, which for a list goes with the call's deadline | timeout | first byte | later |
 //! | nothing comes before the call's deadline | timeout | how far it was | later |
 //! | 400, and every 4xx not named here | refused | first byte | never |
 //! | 401, 403 | unauthorized | first byte | when the user acts |
@@ -29,7 +30,7 @@
 //! | no items to mark as seen | refused | admission | never |
 //!
 //! What only changes something on the server, and reads nothing of the answer, has happened once the status says so:
-//! whatever becomes of the body then is no failure.
+//! whatever becomes of the body then is no failure, and the call ends before its deadline can make it one.
 //!
 //! The answer to a reply is read, since it says under which id the server stored it: a server that takes no notice of our
 //! id would store each attempt as one more reply. What fails behind its 201 leaves open what became of the reply, and is
@@ -60,6 +61,7 @@ use tower_service::Service;
 
 use super::http::HeadError;
 use super::list::ListError;
+use super::socks::Found;
 
 /// What a SOCKS handshake fails with. The type has no public name of its own.
 type SocksError = <SocksV5<HttpConnector> as Service<Uri>>::Error;
@@ -126,8 +128,8 @@ fn connecting(error: &reqwest::Error) -> CallError {
         return match socks {
             SocksError::Inner(_) => unreachable(Stage::Socks, "nobody listens at the SOCKS server's address"),
             SocksError::Io(_) => unreachable(Stage::Socks, "the SOCKS server hung up"),
+            SocksError::V5(_) if is_sign_in(socks) => socks_found(Found::WantsSignIn),
             SocksError::V5(_) => unreachable(Stage::Route, "the SOCKS server has no way to the server"),
-            // Tor has replies of its own for onion services, beyond those of SOCKS 5.
             SocksError::Parsing(_) => unreachable(Stage::Route, "the SOCKS server answered with an unknown reply"),
             SocksError::DnsFailure
             | SocksError::MissingHost
@@ -147,6 +149,46 @@ fn connecting(error: &reqwest::Error) -> CallError {
         "the connection failed"
     };
     unreachable(Stage::Connect, detail)
+}
+
+/// Whether something at the SOCKS server's address answered what the HTTP client does not know: then [`super::socks::look`]
+/// says more.
+pub(super) fn is_unknown_to_socks(error: &reqwest::Error) -> bool {
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<SocksError>())
+        .any(|socks| matches!(socks, SocksError::Parsing(_)))
+}
+
+/// Whether what failed was the sign-in at the SOCKS server. The type of these errors has no public name; what `Debug` derives
+/// begins with the variant's.
+fn is_sign_in(error: &SocksError) -> bool {
+    format!("{error:?}").starts_with("V5(Auth(")
+}
+
+/// What is at the SOCKS server's address gives no connection, for this reason.
+pub(super) fn socks_found(found: Found) -> CallError {
+    let (stage, detail) = match found {
+        Found::NoSocks => (Stage::Socks, "what listens at the SOCKS server's address does not speak SOCKS 5"),
+        Found::WantsSignIn => (Stage::Socks, "the SOCKS server wants a sign-in, which Tor does not"),
+        Found::Reply(code) => (Stage::Route, socks_reply(code)),
+    };
+    CallError::new(ErrorKind::Unreachable, stage, LATER).with_detail(detail)
+}
+
+/// What a reply says that is none of SOCKS 5. Tor has eight of its own for onion services, as its extensions of SOCKS list
+/// them (`ExtendedErrors`).
+fn socks_reply(code: u8) -> &'static str {
+    match code {
+        0xF0 => "Tor finds no such onion service: the address may be wrong, or the server is down",
+        0xF1 => "Tor finds what the onion service says of itself and cannot read it",
+        0xF2 => "Tor finds the onion service, and no introduction to it succeeds: the server may be down",
+        0xF3 => "Tor finds the onion service and does not meet it: the server may be down, or the way to it is bad",
+        0xF4 => "the onion service wants a client authorization, and Tor has none for it",
+        0xF5 => "the onion service does not accept Tor's client authorization",
+        0xF6 => "the address is not one that an onion service can have",
+        0xF7 => "Tor finds the onion service, and every introduction to it takes too long",
+        _ => "the SOCKS server answered with an unknown reply",
+    }
 }
 
 /// A body that should go on does not.

@@ -10,11 +10,15 @@
 //! [`Limits::first_byte`], which is longer, a pause in the body by [`Limits::idle`], and everything by the call's own deadline,
 //! which whoever performs the call keeps. None of them runs while an answer waits for a client that is slow to take it, but
 //! the deadline.
+//!
+//! **Invariant:** for the head of a list the server has what the call's deadline allows. It makes a list whole before it sends
+//! the first byte, which takes the longer the more there is, and only the client knows how much there is.
 
 mod conversation;
 mod download;
 mod probe;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,7 +33,7 @@ use super::connecting::{NoFirstByte, WatchConnector, watched};
 use super::endpoint::Endpoint;
 use super::list::{Batches, ListSplitter};
 use super::sanitize::{ServerRecord, signed_in, stored_reply};
-use super::{Conversation, Credentials, JournalistApi, OutgoingReply, failure, wire};
+use super::{Conversation, Credentials, JournalistApi, OutgoingReply, failure, socks, wire};
 use crate::config::{Config, Origin, Route};
 use crate::outlet::Outlet;
 
@@ -42,6 +46,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(90);
 /// Room for the body of a login, so that it is never moved: its values have at most 1,538 bytes, in JSON at most twice as
 /// many, since they hold no control characters.
 const LOGIN_BODY: usize = 8 * 1024;
+/// The most room that is made beforehand for an answer that is no list, in bytes: as much as one may have.
+const SMALL_BODY: u64 = 64 * 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 
@@ -51,9 +57,10 @@ pub struct Limits {
     /// How long connecting may take, with Tor's way and TLS.
     pub connect: Duration,
     /// How long the server may take from the request to the head of its answer. With 1,000 sources a server was seen to
-    /// need 90 s, which must do; but on a circuit that has died nothing comes at all.
+    /// need 90 s, which must do; but on a circuit that has died nothing comes at all. A list may take longer: all that is
+    /// left of the call's deadline, but for [`Limits::idle`].
     pub first_byte: Duration,
-    /// How long a body may pause.
+    /// How long a body may pause. Of a list's deadline so much is kept for its body.
     pub idle: Duration,
     /// The most bytes of a list, after decompression.
     pub list_bytes: u64,
@@ -70,9 +77,16 @@ impl Default for Limits {
             first_byte: Duration::from_secs(180),
             idle: Duration::from_secs(60),
             list_bytes: 256 * 1024 * 1024,
-            small_bytes: 64 * 1024,
+            small_bytes: SMALL_BODY,
             record_bytes: 256 * 1024,
         }
+    }
+}
+
+impl Limits {
+    /// How long the server may take for the head of its answer, if so much is `left` of the call's deadline.
+    fn first_byte_of(&self, endpoint: Endpoint, left: Duration) -> Duration {
+        if endpoint.is_list() { self.first_byte.max(left.saturating_sub(self.idle)) } else { self.first_byte }
     }
 }
 
@@ -88,6 +102,8 @@ pub struct HttpApi {
     /// The same, which takes bodies as they are: in the other one nothing says any more whether a body was compressed.
     downloads: Client,
     origin: Origin,
+    /// Where the SOCKS server is, if it goes through one.
+    socks: Option<SocketAddr>,
     limits: Limits,
 }
 
@@ -101,7 +117,11 @@ impl HttpApi {
         let _already_there = rustls::crypto::ring::default_provider().install_default();
         let client = Self::client(config, &limits, Compression::Undone)?;
         let downloads = Self::client(config, &limits, Compression::NotAskedFor)?;
-        Ok(Self { client, downloads, origin: config.origin.clone(), limits })
+        let socks = match config.route {
+            Route::Tor { socks } => Some(socks),
+            Route::Direct => None,
+        };
+        Ok(Self { client, downloads, origin: config.origin.clone(), socks, limits })
     }
 
     fn client(config: &Config, limits: &Limits, compression: Compression) -> Result<Client, BuildError> {
@@ -161,9 +181,13 @@ impl HttpApi {
             // A POST without a body says so.
             request = request.header(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
-        let sent = watched(request.send(), self.limits.first_byte, outlet).await;
+        let sent = watched(request.send(), self.limits.first_byte_of(endpoint, outlet.left()), outlet).await;
         let sent = match sent {
-            Ok(sent) => sent.map_err(|error| failure::sending(&error)),
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => {
+                let known = failure::sending(&error);
+                Err(if failure::is_unknown_to_socks(&error) { self.look_at_socks(known, outlet).await } else { known })
+            }
             Err(NoFirstByte) => Err(failure::no_first_byte()),
         };
         let elapsed_ms = milliseconds(asked);
@@ -198,6 +222,18 @@ impl HttpApi {
                 tracing::warn!(endpoint = endpoint.name(), request_id, kind, stage, elapsed_ms, "no answer");
                 Err(error)
             }
+        }
+    }
+
+    /// What the SOCKS server means, which answered what the HTTP client does not know; `known` where it says nothing more. Takes
+    /// no longer than connecting may, and ends before the call's deadline.
+    async fn look_at_socks(&self, known: CallError, outlet: &mut Outlet<'_>) -> CallError {
+        let Some(socks) = self.socks else { return known };
+        outlet.reached(Stage::Connect);
+        let bound = self.limits.connect.min(outlet.left() / 2);
+        match tokio::time::timeout(bound, socks::look(socks, &self.origin)).await {
+            Ok(Ok(found)) => failure::socks_found(found),
+            Ok(Err(_)) | Err(_) => known,
         }
     }
 
@@ -240,7 +276,7 @@ impl HttpApi {
     ) -> Result<(), CallError> {
         let answer = self.send(endpoint, Some(token), body, outlet).await?;
         outlet.begin().await?;
-        answer.capped(self.limits.small_bytes).drain().await;
+        answer.capped(self.limits.small_bytes).drain(outlet.left()).await;
         Ok(())
     }
 
@@ -439,9 +475,10 @@ impl Answer {
         Ok(chunk)
     }
 
-    /// All of it.
+    /// All of it, in memory that has room for the cap from the beginning: a login's answer has the token in it, and a body that
+    /// grew would leave it behind.
     async fn read(mut self) -> Result<Vec<u8>, CallError> {
-        let mut body = Vec::new();
+        let mut body = Vec::with_capacity(usize::try_from(self.left.min(SMALL_BODY)).unwrap_or_default());
         while let Some(chunk) = self.chunk().await? {
             body.extend_from_slice(&chunk);
         }
@@ -452,10 +489,14 @@ impl Answer {
     /// Reads what comes and throws it away, so that the connection can be used again.
     ///
     /// For a request that changes something: the status has said that it is done. A body that is cut, stops or is too large
-    /// takes nothing of that back, and a call that failed for it would be made once more for nothing.
-    async fn drain(self) {
+    /// takes nothing of that back, and a call that failed for it would be made once more for nothing. For the same reason all
+    /// of the body has the time of one pause and no more, and at most half of what is `left` of the call's deadline: one that
+    /// drips would make the deadline run out, and of a call that ran out of time nobody knows that it is done.
+    async fn drain(self, left: Duration) {
         let (endpoint, request_id) = (self.endpoint.name(), self.request_id.clone());
-        if let Err(error) = self.read().await {
+        let bound = self.idle.min(left / 2);
+        if let Err(error) = tokio::time::timeout(bound, self.read()).await.unwrap_or_else(|_late| Err(failure::idle()))
+        {
             let (kind, stage) = (error.kind.name(), error.stage.name());
             tracing::warn!(endpoint, request_id, kind, stage, "done, though the answer is not whole");
         }
@@ -477,4 +518,55 @@ fn authorization(token: &Token) -> Result<HeaderValue, CallError> {
 
 fn milliseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, ready};
+
+    use hyper::body::{Body, Frame};
+    use tokio::time::Interval;
+
+    use super::*;
+
+    /// A body that sends a byte now and then, for ever.
+    struct Drip(Interval);
+
+    impl Body for Drip {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            ready!(self.0.poll_tick(cx));
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b" ")))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn n6_what_follows_a_success_takes_one_pause_at_most_however_it_drips() {
+        let idle = Limits::default().idle;
+        for (left, bound) in
+            [(Duration::MAX, idle), (10 * idle, idle), (idle, idle / 2), (Duration::ZERO, Duration::ZERO)]
+        {
+            let body = reqwest::Body::wrap(Drip(tokio::time::interval(idle / 10)));
+            let answer = Answer {
+                response: hyper::Response::new(body).into(),
+                idle,
+                left: u64::MAX,
+                bytes: 0,
+                endpoint: Endpoint::Seen,
+                request_id: "req".to_owned(),
+                asked: Instant::now(),
+            };
+            let began = Instant::now();
+            answer.drain(left).await;
+            let took = began.elapsed();
+            assert!(bound <= took && took <= bound + Duration::from_millis(1), "{left:?}: {took:?}");
+        }
+    }
 }

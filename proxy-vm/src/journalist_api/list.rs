@@ -325,7 +325,7 @@ impl<T: ServerRecord> Batches<T> {
         if matches!(entry, Listed::Unreadable(_)) {
             self.unreadable = self.unreadable.saturating_add(1);
         }
-        let bytes = protocol::codec::encode(&entry).map_or(BATCH_BYTES, |encoded| encoded.len());
+        let bytes = protocol::codec::encoded_length(&entry).unwrap_or(BATCH_BYTES);
         if self.open.len() >= MAX_BATCH || self.open_bytes.saturating_add(bytes) > BATCH_BYTES {
             self.close();
         }

@@ -13,8 +13,8 @@ use crate::fixtures::id;
 use crate::server::{Act, Server, answer, ok};
 
 /// What each act is on the wire.
-struct Expected {
-    call: Call,
+pub(crate) struct Expected {
+    pub(crate) call: Call,
     line: String,
     /// The statuses that say success.
     success: &'static [&'static str],
@@ -29,7 +29,7 @@ fn seen_items() -> SeenItems {
     }
 }
 
-fn acts() -> Vec<Expected> {
+pub(crate) fn acts() -> Vec<Expected> {
     let (source, submission, reply) = (id(1, 7), id(2, 5), id(3, 6));
     vec![
         Expected {
@@ -202,6 +202,21 @@ async fn n6_an_act_is_done_though_the_body_stops() {
         let call = client.start(act.call, 10 * LONG).await;
         assert_eq!(client.next().await, FromProxy { id: call, part: Part::Begin });
         pass(Limits::default().idle).await;
+        assert_eq!(client.next().await, FromProxy { id: call, part: Part::End { count: 0 } }, "{}", act.line);
+    }
+}
+
+/// The call ends before its deadline would leave it open.
+#[tokio::test]
+async fn n6_an_act_is_done_though_the_body_stops_and_the_deadline_is_near() {
+    let idle = Limits::default().idle;
+    for act in acts() {
+        let head = format!("HTTP/1.1 {}\r\nContent-Length: 40\r\n\r\n{{", act.success[0]).into_bytes();
+        let server = Server::new(move |_| Act::SendAndHang(head.clone())).await;
+        let mut client = client_for(&act.call, &server).await;
+        let call = client.start(act.call, idle).await;
+        assert_eq!(client.next().await, FromProxy { id: call, part: Part::Begin });
+        pass(idle / 2).await;
         assert_eq!(client.next().await, FromProxy { id: call, part: Part::End { count: 0 } }, "{}", act.line);
     }
 }

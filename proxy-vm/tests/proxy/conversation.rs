@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Outcome, pass, token};
 use crate::fixtures::{id, list, reply, submission};
+use crate::origin::REDIRECTS;
 use crate::server::{Act, Seen, Server, answer, ok};
 use crate::socks_stub::{SocksStub, Way};
 
@@ -230,6 +231,28 @@ async fn an_item_that_fails_does_not_stop_the_others() {
         assert_eq!(outcome.end, Ok(3), "{status}");
         assert_asked_to_delete(&server, &[sub(1), sub(2), rep(3)]);
     }
+}
+
+#[tokio::test]
+async fn n4_no_redirect_is_followed_while_items_are_deleted() {
+    let trap = Server::answering(ok("{}")).await;
+    for status in REDIRECTS {
+        for location in [format!("http://{}/api/v1/sources", trap.address), "/api/v1/users".to_owned()] {
+            let redirect = answer(status, &[("Location", &location)], b"");
+            let server =
+                three(
+                    move |seen| {
+                        if seen.line == delete_line(sub(2)) { Act::Send(redirect.clone()) } else { deleted(seen) }
+                    },
+                )
+                .await;
+            let outcome = delete(&server, vec![sub(1), sub(2), rep(3)], 3).await;
+            let failed = Err((ErrorKind::BadResponse, Stage::FirstByte));
+            assert_eq!(results(&outcome), [(sub(1), Ok(())), (sub(2), failed), (rep(3), Ok(()))], "{status}");
+            assert_asked_to_delete(&server, &[sub(1), sub(2), rep(3)]);
+        }
+    }
+    assert_eq!(trap.connections(), 0);
 }
 
 #[tokio::test]

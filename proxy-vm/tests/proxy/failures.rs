@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::answer::{Part, ServerContact};
-use protocol::{ErrorKind, FromProxy, Retry, Scope, Stage};
+use protocol::{Call, ErrorKind, FromProxy, Retry, Scope, Stage};
 use proxy_vm::config;
 use proxy_vm::journalist_api::Limits;
 use tokio::net::TcpSocket;
 use tokio::sync::Notify;
 
-use crate::client::{Client, LONG, get_sources, get_users, pass};
-use crate::fixtures::any_list;
+use crate::client::{Client, LONG, get_sources, get_users, pass, token};
+use crate::fixtures::{any_list, id};
 use crate::server::{Act, Server, answer, ok};
 
 /// The longest that a server was seen to take for the head of an answer, and a little more.
@@ -112,12 +112,49 @@ async fn n6_a_silent_server_is_given_up_long_before_a_long_deadline() {
     let settings = [(config::ORIGIN, origin.as_str()), (config::TOR, "off")];
     // Short enough to wait for. What is asserted is which bound runs out, not when.
     let limits = Limits { first_byte: Duration::from_millis(50), ..Limits::default() };
-    let mut client = Client::with(Scope::Metadata, &settings, limits).await;
-    let error = client.call_within(get_sources(), LONG).await.failure();
+    let mut client = Client::with(Scope::Mark, &settings, limits).await;
+    let star = Call::Star { token: token(), source: id(1, 1).parse().unwrap() };
+    let error = client.call_within(star, VERY_LONG).await.failure();
     assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::FirstByte));
     assert_eq!(error.detail.unwrap().as_str(), "the server did not answer");
     let contact = client.contact().await;
     assert!(matches!(contact, ServerContact::Failed { kind: ErrorKind::Timeout, stage: Stage::FirstByte, .. }));
+}
+
+/// S3: a server that makes a list for longer than anything else may take is waited for as long as the call's deadline allows,
+/// but for the time that the body needs.
+#[tokio::test]
+async fn s3_a_list_that_the_client_gives_long_may_begin_late() {
+    let limits = Limits::default();
+    let late = limits.first_byte + Duration::from_secs(20);
+    let release = Arc::new(Notify::new());
+    let server = Server::asynchronous({
+        let release = Arc::clone(&release);
+        move |seen| {
+            let release = Arc::clone(&release);
+            Box::pin(async move {
+                release.notified().await;
+                Act::Send(ok(&any_list(seen.path())))
+            })
+        }
+    })
+    .await;
+    let mut client = Client::to(Scope::Metadata, server.address).await;
+    let call = client.start(get_sources(), late + 5 * limits.idle).await;
+    server.until_seen(1).await;
+    pass(late).await;
+    release.notify_one();
+    assert_eq!(client.next().await, FromProxy { id: call, part: Part::Begin });
+    assert!(matches!(client.next().await.part, Part::Items(_)));
+    assert_eq!(client.next().await, FromProxy { id: call, part: Part::End { count: 2 } });
+
+    // It does not last for ever, and what ends it is not the deadline, which would not say that nothing came.
+    let call = client.start(get_sources(), late + limits.idle).await;
+    server.until_seen(2).await;
+    pass(late).await;
+    let error = client.next_failure(call).await;
+    assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, Stage::FirstByte));
+    assert_eq!(error.detail.unwrap().as_str(), "the server did not answer");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::client::{Client, Outcome, token};
 use crate::fixtures::signed_in;
 use crate::server::{Act, Server, answer, ok};
 
-fn login() -> Call {
+pub(crate) fn login() -> Call {
     Call::Login {
         username: Username::try_new("ada \"l\"").unwrap(),
         passphrase: Passphrase::try_new("correct h\u{f6}rse \\ battery").unwrap(),

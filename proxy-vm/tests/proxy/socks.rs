@@ -1,5 +1,6 @@
 //! The way through Tor.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,11 +52,77 @@ async fn n6_no_socks_server_is_told_from_no_way() {
     assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Socks));
     let error = failure(SocksStub::new(Way::HangUp).await.address).await;
     assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Socks));
-    // The replies of SOCKS 5, and two of Tor's own for onion services.
-    for code in [1, 2, 3, 4, 5, 6, 7, 8, 0xF0, 0xF2] {
+    // The replies of SOCKS 5.
+    for code in 1..=8 {
+        let socks = SocksStub::new(Way::Reply(code)).await;
+        let error = failure(socks.address).await;
+        assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Route), "reply {code:#x}");
+        assert!(error.to_string().contains("the SOCKS server has no way to the server"), "{error}");
+        assert_eq!(socks.asked().len(), 1);
+    }
+}
+
+/// Where something answers and is no SOCKS server for us, it is not the way that is missing.
+#[tokio::test]
+async fn n6_what_is_no_socks_server_for_us_is_told_from_no_way() {
+    for (greeting, words) in [
+        (&[5, 0xFF][..], "wants a sign-in"),
+        (&[5, 2], "wants a sign-in"),
+        (&[5, 1], "wants a sign-in"),
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "does not speak SOCKS 5"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", "does not speak SOCKS 5"),
+        (&[4, 90], "does not speak SOCKS 5"),
+    ] {
+        let error = failure(SocksStub::new(Way::Greeting(greeting)).await.address).await;
+        assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Socks), "{greeting:?}");
+        assert!(error.to_string().contains(words), "{greeting:?}: {error}");
+    }
+}
+
+/// Tor says why it does not get to an onion service, if it is set up to, in replies that SOCKS 5 does not have.
+#[tokio::test]
+async fn n6_tors_own_replies_are_told_in_words() {
+    let mut said = BTreeSet::new();
+    for code in 0xF0..=0xF7 {
+        let socks = SocksStub::new(Way::Reply(code)).await;
+        let error = failure(socks.address).await;
+        assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Route), "reply {code:#x}");
+        let detail = error.detail.unwrap().as_str().to_owned();
+        assert!(!detail.contains("unknown") && !detail.contains(ONION), "reply {code:#x}: {detail}");
+        said.insert(detail);
+        // The same was asked twice, and of nobody else.
+        let onion = Destination::Name(ONION.to_owned(), 80);
+        assert_eq!(socks.asked(), [onion.clone(), onion]);
+    }
+    assert_eq!(said.len(), 8, "{said:?}");
+    for code in [9, 0x80, 0xEF, 0xF8, 0xFF] {
         let error = failure(SocksStub::new(Way::Reply(code)).await.address).await;
         assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Route), "reply {code:#x}");
-        assert!(!format!("{error} {error:?}").contains("onion"), "{error:?}");
+        assert!(error.to_string().contains("unknown reply"), "reply {code:#x}: {error}");
+    }
+}
+
+/// The second look says more or nothing: it neither makes of the failure a success nor one that may have been seen.
+#[tokio::test]
+async fn n6_what_the_second_look_finds_changes_no_more_than_the_words() {
+    let server = Server::new(|seen| Act::Send(ok(&any_list(seen.path())))).await;
+    for second in [Way::Relay(server.address), Way::HangUp] {
+        let socks = SocksStub::in_turn(vec![Way::Reply(0xF2), second]).await;
+        let error = failure(socks.address).await;
+        assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Route), "{second:?}");
+        assert!(error.to_string().contains("unknown reply"), "{second:?}: {error}");
+    }
+    assert!(server.seen().is_empty());
+
+    let limits = Limits::default();
+    for (deadline, passes) in [(10 * limits.connect, limits.connect), (limits.connect, limits.connect / 2)] {
+        let socks = SocksStub::in_turn(vec![Way::Reply(0xF2), Way::Hang]).await;
+        let mut client = through(socks.address, &format!("http://{ONION}"), limits).await;
+        let call = client.start(get_sources(), deadline).await;
+        socks.until_asked(2).await;
+        pass(passes).await;
+        let error = client.next_failure(call).await;
+        assert_eq!((error.kind, error.stage), (ErrorKind::Unreachable, Stage::Route));
     }
 }
 

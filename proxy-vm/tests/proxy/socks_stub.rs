@@ -14,6 +14,8 @@ pub(crate) enum Way {
     Relay(SocketAddr),
     /// Answers with this code.
     Reply(u8),
+    /// Answers a greeting with these bytes, whatever they are, and says nothing more.
+    Greeting(&'static [u8]),
     /// Closes the connection once it knows what is asked for.
     HangUp,
     /// Never answers.
@@ -25,6 +27,8 @@ pub(crate) enum Way {
 pub(crate) enum Destination {
     Name(String, u16),
     Address(Vec<u8>, u16),
+    /// It was not let to say it.
+    None,
 }
 
 pub(crate) struct SocksStub {
@@ -74,6 +78,12 @@ async fn speak(mut stream: TcpStream, way: Way, asked: &watch::Sender<Vec<Destin
     stream.read_exact(&mut greeting).await?;
     let mut methods = vec![0; usize::from(greeting[1])];
     stream.read_exact(&mut methods).await?;
+    if let Way::Greeting(bytes) = way {
+        asked.send_modify(|asked| asked.push(Destination::None));
+        stream.write_all(bytes).await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+        return Ok(());
+    }
     stream.write_all(&[5, 0]).await?;
     let mut request = [0; 4];
     stream.read_exact(&mut request).await?;
@@ -94,7 +104,7 @@ async fn speak(mut stream: TcpStream, way: Way, asked: &watch::Sender<Vec<Destin
             copy_bidirectional(&mut stream, &mut upstream).await?;
         }
         Way::Reply(code) => stream.write_all(&[5, code, 0, 1, 0, 0, 0, 0, 0, 0]).await?,
-        Way::HangUp => {}
+        Way::HangUp | Way::Greeting(_) => {}
         Way::Hang => std::future::pending().await,
     }
     Ok(())

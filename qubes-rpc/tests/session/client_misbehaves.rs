@@ -152,6 +152,7 @@ fn every_call() -> Vec<Call> {
         Call::DownloadSubmission { token: token(), source: id(), submission: id(), from: Size::MAX },
         Call::DownloadReply { token: token(), source: id(), reply: id(), from: Size::MAX },
         Call::SendReply { token: token(), source: id(), reply: id(), message: message() },
+        Call::Probe,
     ]
 }
 

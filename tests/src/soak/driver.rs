@@ -36,6 +36,7 @@ impl From<ClientError> for Stop {
         match error {
             ClientError::NoDaemon { .. } | ClientError::Io(_) | ClientError::Ended => Self::Gone(error),
             ClientError::Connect { .. }
+            | ClientError::Foreign { .. }
             | ClientError::Silent { .. }
             | ClientError::Frame(_)
             | ClientError::Greeting(_)

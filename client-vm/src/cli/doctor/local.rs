@@ -71,7 +71,7 @@ fn no_daemon(error: &ClientError) -> Check {
         ClientError::Connect { source, .. } if source.kind() == io::ErrorKind::NotADirectory => {
             Check::warning(name::DAEMON, "none runs", "see data_directory, then start one with `splitdrop daemon`")
         }
-        ClientError::Connect { .. } => {
+        ClientError::Connect { .. } | ClientError::Foreign { .. } => {
             Check::failure(name::DAEMON, chain(error), "give the socket to this user, or choose another with --socket")
         }
         ClientError::Silent { .. }
@@ -459,6 +459,9 @@ mod tests {
         assert_eq!((absent.outcome, stale.outcome), (Outcome::Warning, Outcome::Warning));
         assert!(stale.detail.contains("left its socket") && next(&absent).contains("splitdrop daemon"));
         let other = control::greeting::check(b"SPLC0.0.1").unwrap_err();
+        let foreign = no_daemon(&ClientError::Foreign { socket: socket.clone() });
+        assert_eq!(foreign.outcome, Outcome::Failure);
+        assert!(foreign.detail.contains("another user") && next(&foreign).contains("--socket"), "{foreign:?}");
         for error in [ClientError::Silent { socket: socket.clone() }, other.into()] {
             let check = no_daemon(&error);
             assert_eq!(check.outcome, Outcome::Failure);

@@ -3,23 +3,20 @@
 //! **Invariant:** a drive's passphrase is asked for only when there is a drive that is locked. It is in no argument and in
 //! no log.
 
-use std::io::{self, Read as _};
+use std::io;
 
 use control::act::MAX_OBJECTS;
 use control::client::{Client, ClientError};
 use control::{DeviceStatus, DeviceTask, Reply, Request};
 use protocol::value::Passphrase;
-use zeroize::Zeroizing;
 
 use super::super::act::item_id;
 use super::super::args::{Args, Export, Print};
+use super::super::credentials::read_secret;
 use super::super::exit::CliError;
 use super::super::terminal::Terminal;
 use super::super::{apart, ask, json, print, text};
 use super::find_readable;
-
-/// A passphrase's line is never longer than this, in bytes.
-const MAX_INPUT: u64 = 4096;
 
 pub(in crate::cli) async fn export_to_drive(args: &Args, client: &mut Client, wanted: &Export) -> Result<(), CliError> {
     let items: Vec<_> =
@@ -118,11 +115,7 @@ async fn passphrase(args: &Args, from_stdin: bool) -> Result<Passphrase, CliErro
 
 /// Reads one line from standard input. It blocks: no signal ends it.
 fn read_line() -> Result<Passphrase, CliError> {
-    let mut input = Zeroizing::new(String::new());
-    io::stdin().lock().take(MAX_INPUT).read_to_string(&mut input).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => CliError::NotText,
-        _ => error.into(),
-    })?;
+    let input = read_secret(io::stdin().lock())?;
     let mut lines = input.lines();
     match (lines.next(), lines.next()) {
         (Some(line), None) => Ok(Passphrase::try_new(line)?),

@@ -357,7 +357,7 @@ struct Answer {
 async fn command(client: &mut Client, line: String, material: Option<&[u8]>) -> Result<Answer, Refusal> {
     let broken = || Refusal::from(Unavailable::Agent("it broke off the conversation"));
     client.send(line).map_err(|_| broken())?;
-    let mut answer = Answer { data: Zeroizing::new(Vec::new()), padded: true };
+    let mut answer = Answer { data: Zeroizing::new(Vec::with_capacity(MAX_ANSWER)), padded: true };
     let mut result = None;
     while let Some(response) = client.next().await {
         match response.map_err(|_| broken())? {

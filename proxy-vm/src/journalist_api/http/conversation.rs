@@ -66,7 +66,7 @@ impl HttpApi {
                 report.flush(outlet).await?;
             }
             if let Some(rest) = rest {
-                rest.capped(self.limits.small_bytes).drain().await;
+                rest.capped(self.limits.small_bytes).drain(outlet.left()).await;
             }
         }
         report.flush(outlet).await
