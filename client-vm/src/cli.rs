@@ -2,6 +2,7 @@
 
 mod act;
 mod args;
+mod columns;
 mod connect;
 mod consent;
 mod conversation;
@@ -305,7 +306,11 @@ async fn next_event(client: &mut Client) -> Result<Event, CliError> {
 
 /// Prints one object, or what a person reads.
 async fn print(args: &Args, object: impl FnOnce() -> String, text: impl FnOnce() -> String) -> Result<(), CliError> {
-    let text = if args.json { object() + "\n" } else { text() };
+    let text = match (args.json, columns::of_terminal()) {
+        (true, _) => object() + "\n",
+        (false, Some(columns)) => columns::fitted(&text(), columns),
+        (false, None) => text(),
+    };
     match apart(move || print_text(&text)).await? {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::ReaderGone),
         other => Ok(other?),
