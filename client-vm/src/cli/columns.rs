@@ -114,11 +114,13 @@ impl Breaking {
         let (rest, width) = match self.last_word.take() {
             Some((at, columns)) => {
                 let rest = self.line.split_off(at);
-                self.line.truncate(self.line.trim_end_matches([' ', '\t']).len());
                 (rest, self.width.saturating_sub(columns))
             }
             None => (String::new(), 0),
         };
+        if !self.is_blank {
+            self.line.truncate(self.line.trim_end_matches([' ', '\t']).len());
+        }
         done.push_str(&self.line);
         done.push('\n');
         self.is_blank = rest.is_empty();

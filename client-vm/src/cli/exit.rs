@@ -162,7 +162,11 @@ pub(super) enum CliError {
     NotHandedOver { item: ItemId },
     #[error("the item {item} is not decrypted: `splitdrop download {item}` fetches and decrypts it")]
     NotDecrypted { item: ItemId },
-    #[error("{} is no folder that can be written into: name one that is there, and no link to one: {source}", .path.display())]
+    #[error("{} is no folder that can be written into: name one that is there, and no link to one{}: {source}", .path.display(), if .source.kind() == io::ErrorKind::PermissionDenied {
+        "; where AppArmor confines the client, one below ~/Splitdrop"
+    } else {
+        ""
+    })]
     NoFolder {
         path: PathBuf,
         // Its words are part of these.
