@@ -208,7 +208,9 @@ pub enum SettingsError {
     #[error(transparent)]
     Time(#[from] TimeError),
     /// The time in which a deletion can be taken back is out of its range.
-    #[error("`delete_grace_ms` in the configuration is not 0 (not at all), nor {LEAST_MS} to {MAX_GRACE_MS} milliseconds")]
+    #[error(
+        "`delete_grace_ms` in the configuration is not 0 (not at all), nor {LEAST_MS} to {MAX_GRACE_MS} milliseconds"
+    )]
     Grace,
     /// The control socket's path is too long for a socket.
     #[error("the socket's path {} is longer than {MAX_SOCKET_PATH} bytes: choose another with --socket", .0.display())]
@@ -539,7 +541,8 @@ mod tests {
             ("acts", "delete_grace_ms", 1_000),
         ] {
             let text = |ms: u32| {
-                let first = if setting == "most_wait_ms" { format!("first_wait_ms = {}\n", least) } else { String::new() };
+                let first =
+                    if setting == "most_wait_ms" { format!("first_wait_ms = {}\n", least) } else { String::new() };
                 format!("[{table}]\n{first}{setting} = {ms}\n")
             };
             with(&text(least)).unwrap();

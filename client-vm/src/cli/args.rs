@@ -72,7 +72,9 @@ pub(super) enum Command {
     ///
     /// The daemon owns the data, the session and the calls to the proxy VM; the other commands talk to it. One daemon
     /// runs for each data directory.
-    #[command(after_help = "Examples:\n  splitdrop daemon\n  splitdrop daemon --log-file ~/.local/share/splitdrop/daemon.log")]
+    #[command(
+        after_help = "Examples:\n  splitdrop daemon\n  splitdrop daemon --log-file ~/.local/share/splitdrop/daemon.log"
+    )]
     Daemon {
         /// Write the log to this file [default: journald, or standard error where there is none]
         #[arg(long, value_name = "FILE")]

@@ -48,7 +48,13 @@ impl Times {
     }
 
     /// A time of the file, or the one that counts without it.
-    pub(super) fn read(self, ms: Option<u32>, name: &'static str, least: u32, default: Duration) -> Result<Duration, TimeError> {
+    pub(super) fn read(
+        self,
+        ms: Option<u32>,
+        name: &'static str,
+        least: u32,
+        default: Duration,
+    ) -> Result<Duration, TimeError> {
         let least = self.least(least);
         match ms {
             None => Ok(default),
