@@ -110,7 +110,7 @@ pub(super) enum Command {
     /// A refresh during a sync waits for one more sync.
     #[command(after_help = "Examples:\n  splitdrop refresh\n  splitdrop refresh --json")]
     Refresh,
-    /// Show who is signed in, how old what is shown is, how much waits, and how the proxy and the keys are
+    /// Show who is signed in, how old the inbox is, what waits, and how proxy and keys are
     #[command(after_help = "Examples:\n  splitdrop status\n  splitdrop status --json")]
     Status,
     /// List the sources, the one that wrote last first

@@ -136,7 +136,10 @@ impl Page {
 
     /// Whether there is anything beside it, which may hold what nobody has saved. Links only lock.
     pub(super) fn has_leftovers(&self) -> bool {
-        let Ok(entries) = std::fs::read_dir(&self.directory) else { return true };
+        let entries = match std::fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) => return error.kind() != io::ErrorKind::NotFound,
+        };
         entries.into_iter().any(|entry| {
             entry.is_ok_and(|entry| {
                 entry.file_name() != FILE && entry.file_type().map_or(true, |kind| !kind.is_symlink())
