@@ -2,6 +2,7 @@
 
 mod act;
 mod args;
+mod columns;
 mod connect;
 mod consent;
 mod conversation;
@@ -25,6 +26,7 @@ mod terminal;
 mod text;
 mod trust_key;
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -57,6 +59,9 @@ pub fn main() -> ExitCode {
             // Help and version go to standard output and are no error.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
             drop(error.print());
+            if error.use_stderr() && wants_json(std::env::args_os()) {
+                drop(print_text(&(json::error(&CliError::of_command_line(&error)) + "\n")));
+            }
             return exit.into();
         }
     };
@@ -72,6 +77,11 @@ pub fn main() -> ExitCode {
             error.exit().into()
         }
     }
+}
+
+/// Whether words that make no command line ask for JSON.
+fn wants_json(words: impl Iterator<Item = OsString>) -> bool {
+    words.skip(1).take_while(|word| word != "--").any(|word| word == "--json")
 }
 
 fn run(args: &Args) -> Result<Exit, CliError> {
@@ -305,7 +315,11 @@ async fn next_event(client: &mut Client) -> Result<Event, CliError> {
 
 /// Prints one object, or what a person reads.
 async fn print(args: &Args, object: impl FnOnce() -> String, text: impl FnOnce() -> String) -> Result<(), CliError> {
-    let text = if args.json { object() + "\n" } else { text() };
+    let text = match (args.json, columns::of_terminal()) {
+        (true, _) => object() + "\n",
+        (false, Some(columns)) => columns::fitted(&text(), columns),
+        (false, None) => text(),
+    };
     match apart(move || print_text(&text)).await? {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::ReaderGone),
         other => Ok(other?),
@@ -316,4 +330,16 @@ fn print_text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_asked_for_by_its_option_alone() {
+        let wants = |line: &str| wants_json(line.split_whitespace().map(OsString::from));
+        assert!(wants("splitdrop --json show") && wants("splitdrop show --json"));
+        assert!(!wants("splitdrop show") && !wants("--json") && !wants("splitdrop show -- --json"));
+    }
 }

@@ -1,13 +1,16 @@
 //! Where things are: the configuration file and the environment.
 
+mod times;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use protocol::Deadline;
 use qubes_rpc::name::{NameError, TargetName, VmName};
 use serde::Deserialize;
 
+pub use self::times::TimeError;
+use self::times::{LEAST_DEADLINE_MS, LEAST_MS, Times};
 use crate::store::outbox::Waits;
 
 const DEFAULT_PROXY_VM: &str = "sd-proxy";
@@ -15,6 +18,8 @@ const DEFAULT_QREXEC_CLIENT: &str = "/usr/bin/qrexec-client-vm";
 const DEFAULT_OPEN_IN_VM: &str = "/usr/bin/qvm-open-in-vm";
 const DEFAULT_VIEWER_VM: &str = "@dispvm:sd-viewer";
 const DEFAULT_DEVICE_VM: &str = "sd-devices";
+/// A workstation has printers in a VM of their own.
+const DEFAULT_PRINTER_VM: &str = "sd-printers";
 /// The longest time for one act: with 2 s for each of 2,048 items it is still a deadline.
 const MAX_ACT_DEADLINE: Duration = Duration::from_secs(12 * 60 * 60);
 /// The longest time in which a deletion can be taken back, in milliseconds.
@@ -68,12 +73,11 @@ pub struct HandoverSettings {
 impl HandoverSettings {
     /// Those with which nothing can be opened.
     pub(crate) fn without_qubes(directory: &Path) -> Self {
-        let device_vm: TargetName = DEFAULT_DEVICE_VM.parse().unwrap();
         Self {
             open_in_vm: directory.join("no-program"),
             viewer_vm: DEFAULT_VIEWER_VM.parse().unwrap(),
-            printer_vm: device_vm.clone(),
-            device_vm,
+            device_vm: DEFAULT_DEVICE_VM.parse().unwrap(),
+            printer_vm: DEFAULT_PRINTER_VM.parse().unwrap(),
         }
     }
 }
@@ -200,11 +204,13 @@ pub enum SettingsError {
     /// The backend `key-file` has no file.
     #[error("the backend `key-file` needs `key_file` in the configuration")]
     NoKeyFile,
-    /// A time is out of its range.
-    #[error("`{0}` in the configuration is not 1 to {max} milliseconds", max = Deadline::MAX_MS)]
-    Time(&'static str),
+    /// A time is out of its range, or contradicts another one.
+    #[error(transparent)]
+    Time(#[from] TimeError),
     /// The time in which a deletion can be taken back is out of its range.
-    #[error("`delete_grace_ms` in the configuration is not 0 to {MAX_GRACE_MS} milliseconds")]
+    #[error(
+        "`delete_grace_ms` in the configuration is not 0 (not at all), nor {LEAST_MS} to {MAX_GRACE_MS} milliseconds"
+    )]
     Grace,
     /// The control socket's path is too long for a socket.
     #[error("the socket's path {} is longer than {MAX_SOCKET_PATH} bytes: choose another with --socket", .0.display())]
@@ -223,6 +229,8 @@ struct File {
     allow_network: Option<bool>,
     fetch_messages: Option<bool>,
     files_without_etag: Option<bool>,
+    /// For staging: times may be so short that nobody could mean them.
+    short_times: Option<bool>,
     openpgp: Option<OpenPgpTable>,
     handover: Option<HandoverTable>,
 }
@@ -243,12 +251,11 @@ impl HandoverTable {
             let target = given.as_deref().unwrap_or(default).parse();
             target.map_err(|source| SettingsError::HandoverVm { name, source })
         };
-        let device_vm = target("device_vm", self.device_vm, DEFAULT_DEVICE_VM)?;
         Ok(HandoverSettings {
             open_in_vm: self.open_in_vm.unwrap_or_else(|| DEFAULT_OPEN_IN_VM.into()),
             viewer_vm: target("viewer_vm", self.viewer_vm, DEFAULT_VIEWER_VM)?,
-            printer_vm: target("printer_vm", self.printer_vm, device_vm.as_str())?,
-            device_vm,
+            device_vm: target("device_vm", self.device_vm, DEFAULT_DEVICE_VM)?,
+            printer_vm: target("printer_vm", self.printer_vm, DEFAULT_PRINTER_VM)?,
         })
     }
 }
@@ -310,26 +317,13 @@ struct SyncTable {
 }
 
 impl SyncTable {
-    /// The settings, or the name of what is out of its range.
-    fn settings(self) -> Result<SyncSettings, &'static str> {
+    fn settings(self, times: Times) -> Result<SyncSettings, TimeError> {
         let default = SyncSettings::default();
         Ok(SyncSettings {
-            interval: duration(self.interval_ms, "interval_ms", default.interval)?,
-            waits: Waits {
-                first: duration(self.first_wait_ms, "first_wait_ms", default.waits.first)?,
-                most: duration(self.most_wait_ms, "most_wait_ms", default.waits.most)?,
-            },
-            stale: duration(self.stale_ms, "stale_ms", default.stale)?,
+            interval: times.read(self.interval_ms, "interval_ms", LEAST_MS, default.interval)?,
+            waits: times.waits(self.first_wait_ms, self.most_wait_ms, default.waits)?,
+            stale: times.read(self.stale_ms, "stale_ms", LEAST_MS, default.stale)?,
         })
-    }
-}
-
-/// A time of the file, or the one that counts without it; or its name, if it is out of its range.
-fn duration(ms: Option<u32>, name: &'static str, default: Duration) -> Result<Duration, &'static str> {
-    match ms {
-        None => Ok(default),
-        Some(ms @ 1..=Deadline::MAX_MS) => Ok(Duration::from_millis(ms.into())),
-        Some(_) => Err(name),
     }
 }
 
@@ -346,21 +340,20 @@ struct ActsTable {
 }
 
 impl ActsTable {
-    fn settings(self) -> Result<ActSettings, SettingsError> {
+    fn settings(self, times: Times) -> Result<ActSettings, SettingsError> {
         let default = ActSettings::default();
-        let duration = |ms, name, default| duration(ms, name, default).map_err(SettingsError::Time);
+        let deadline = times.read(self.deadline_ms, "deadline_ms", LEAST_DEADLINE_MS, default.deadline)?;
+        let least_grace = times.least(LEAST_MS);
         Ok(ActSettings {
-            waits: Waits {
-                first: duration(self.first_wait_ms, "first_wait_ms", default.waits.first)?,
-                most: duration(self.most_wait_ms, "most_wait_ms", default.waits.most)?,
-            },
+            waits: times.waits(self.first_wait_ms, self.most_wait_ms, default.waits)?,
             // The time for the items of a conversation comes on top.
-            deadline: duration(self.deadline_ms, "deadline_ms", default.deadline)?.min(MAX_ACT_DEADLINE),
-            overdue: duration(self.overdue_ms, "overdue_ms", default.overdue)?,
+            deadline: deadline.min(MAX_ACT_DEADLINE),
+            overdue: times.read(self.overdue_ms, "overdue_ms", LEAST_MS, default.overdue)?,
             delete_asks: self.delete_asks.unwrap_or(default.delete_asks),
             delete_grace: match self.delete_grace_ms {
                 None => default.delete_grace,
-                Some(ms @ 0..=MAX_GRACE_MS) => Duration::from_millis(ms.into()),
+                Some(0) => Duration::ZERO,
+                Some(ms) if (least_grace..=MAX_GRACE_MS).contains(&ms) => Duration::from_millis(ms.into()),
                 Some(_) => return Err(SettingsError::Grace),
             },
         })
@@ -393,14 +386,15 @@ impl Settings {
         if socket.as_os_str().len() > MAX_SOCKET_PATH {
             return Err(SettingsError::SocketPath(socket));
         }
+        let times = if file.short_times.unwrap_or(false) { Times::Any } else { Times::Useful };
         Ok(Self {
             proxy_vm: file.proxy_vm.as_deref().unwrap_or(DEFAULT_PROXY_VM).parse()?,
             qrexec_client: path("SPLITDROP_QREXEC")
                 .or(file.qrexec_client)
                 .unwrap_or_else(|| DEFAULT_QREXEC_CLIENT.into()),
             log_file: file.log_file,
-            acts: file.acts.unwrap_or_default().settings()?,
-            sync: file.sync.unwrap_or_default().settings().map_err(SettingsError::Time)?,
+            acts: file.acts.unwrap_or_default().settings(times)?,
+            sync: file.sync.unwrap_or_default().settings(times)?,
             allow_network: file.allow_network.unwrap_or(false),
             fetch_messages: file.fetch_messages.unwrap_or(true),
             files_without_etag: file.files_without_etag.unwrap_or(false),
@@ -522,7 +516,47 @@ mod tests {
         assert_eq!(grace("delete_grace_ms = 0").unwrap(), 0);
         assert_eq!(grace("delete_grace_ms = 600000").unwrap(), 600_000);
         let error = grace("delete_grace_ms = 600001").unwrap_err();
-        assert!(error.to_string().contains("not 0 to 600000 milliseconds"), "{error}");
+        assert!(error.to_string().contains("is not 0 (not at all), nor 1000 to 600000 milliseconds"), "{error}");
+    }
+
+    /// Seconds that stand where milliseconds belong would have the client sync without a pause, know nothing of any act, or
+    /// take undo away.
+    #[test]
+    fn a_time_in_another_unit_is_refused_with_the_range() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.toml");
+        let with = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            load(&[("SPLITDROP_HOME", "/data"), ("SPLITDROP_CONFIG", file.to_str().unwrap())])
+        };
+        for (table, setting, least) in [
+            ("sync", "interval_ms", 1_000),
+            ("sync", "first_wait_ms", 1_000),
+            ("sync", "most_wait_ms", 1_000),
+            ("sync", "stale_ms", 1_000),
+            ("acts", "first_wait_ms", 1_000),
+            ("acts", "most_wait_ms", 1_000),
+            ("acts", "deadline_ms", 10_000),
+            ("acts", "overdue_ms", 1_000),
+            ("acts", "delete_grace_ms", 1_000),
+        ] {
+            let text = |ms: u32| {
+                let first =
+                    if setting == "most_wait_ms" { format!("first_wait_ms = {}\n", least) } else { String::new() };
+                format!("[{table}]\n{first}{setting} = {ms}\n")
+            };
+            with(&text(least)).unwrap();
+            let error = with(&text(least - 1)).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{setting}`")) && error.contains(&format!("{least} to ")), "{error}");
+            // Staging's are as short as they are.
+            let short = text(least - 1).replace(&format!("first_wait_ms = {least}\n"), "first_wait_ms = 1\n");
+            with(&format!("short_times = true\n{short}")).unwrap();
+        }
+        for table in ["sync", "acts"] {
+            let error = with(&format!("[{table}]\nfirst_wait_ms = 6000\nmost_wait_ms = 5999\n")).unwrap_err();
+            let told = error.to_string();
+            assert!(told.contains("`first_wait_ms`") && told.contains("6000") && told.contains("5999"), "{told}");
+        }
     }
 
     #[test]
@@ -538,7 +572,7 @@ mod tests {
         };
         let default = with("").unwrap().handover;
         assert_eq!(default.open_in_vm, Path::new("/usr/bin/qvm-open-in-vm"));
-        assert_eq!(vms(&default), ["@dispvm:sd-viewer", "sd-devices", "sd-devices"]);
+        assert_eq!(vms(&default), ["@dispvm:sd-viewer", "sd-devices", "sd-printers"]);
         let named = with("[handover]\nviewer_vm = \"@dispvm\"\ndevice_vm = \"usb\"\nprinter_vm = \"printers\"\n");
         assert_eq!(vms(&named.unwrap().handover), ["@dispvm", "usb", "printers"]);
         for wrong in ["viewer_vm = \"--help\"", "device_vm = \"@anyvm\"", "printer_vm = \"\"", "viewers = 9"] {

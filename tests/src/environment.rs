@@ -276,8 +276,11 @@ impl Environment {
         let network = if isolation.missing().is_some() { "allow_network = true\n" } else { "" };
         let config = configuration::with_grace(&options.client_config, options.delete_grace);
         let handover = format!("[handover]\nopen_in_vm = \"{}\"\n", programs.open_in_vm.display());
-        std::fs::write(directory.path().join(CONFIG), format!("{network}{config}\n{openpgp}\n{handover}"))
-            .map_err(failed("write a configuration"))?;
+        std::fs::write(
+            directory.path().join(CONFIG),
+            format!("short_times = true\n{network}{config}\n{openpgp}\n{handover}"),
+        )
+        .map_err(failed("write a configuration"))?;
         let mut client_settings =
             BTreeMap::from([(FINGERPRINT_SETTING.to_owned(), options.server.newsroom.fingerprint().to_owned())]);
         client_settings.extend(options.client_settings);

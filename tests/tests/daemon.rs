@@ -257,6 +257,24 @@ async fn a_bad_configuration_is_told_in_one_line() {
     environment.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_command_line_is_an_object_with_json() {
+    let environment = without_daemon().await;
+    for words in [&["--json", "show"][..], &["shwo", "--json"], &["--json"], &["queue", "--json", "--al"]] {
+        let output = environment.run(words, "").await.unwrap();
+        assert_eq!(output.code, Some(2), "{output:?}");
+        let told: Value = serde_json::from_str(&output.stdout).unwrap();
+        assert_eq!((&told["format"], &told["error"]["kind"]), (&1.into(), &"usage".into()), "{told}");
+        assert!(!output.stderr.is_empty(), "people are told too");
+    }
+    let output = environment.run(["show"], "").await.unwrap();
+    assert_eq!((output.code, output.stdout.as_str()), (Some(2), ""));
+    // Help is what was asked for.
+    let output = environment.run(["show", "--help", "--json"], "").await.unwrap();
+    assert!(output.code == Some(0) && output.stdout.contains("Usage: splitdrop show"), "{output:?}");
+    environment.stop().await.unwrap();
+}
+
 /// The process that holds a lock on the file, by /proc/locks.
 fn holder_of(path: &Path) -> i32 {
     use std::os::unix::fs::MetadataExt as _;

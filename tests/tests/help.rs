@@ -123,7 +123,7 @@ async fn every_example_in_the_help_does_what_it_says() {
     world.add_submission(RecordId::from(ITEM), &source, SubmissionKind::Message, 612, now).unwrap();
     let environment = Environment::with_daemon(options).await.unwrap();
     std::fs::write(environment.directory().join("credentials"), environment.credentials(&MARLOW)).unwrap();
-    std::fs::create_dir(environment.directory().join("Documents")).unwrap();
+    std::fs::create_dir(environment.directory().join("Splitdrop")).unwrap();
     std::fs::write(environment.directory().join("answer.txt"), "Thank you.\n").unwrap();
     let examples = examples(&environment).await;
     let (mut run, mut signed_in) = (0, false);

@@ -88,11 +88,17 @@ impl Typist {
     /// With these variables besides.
     fn sit_down_with(environment: &Environment, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let (person, line) = terminal();
+        let mut command = on_terminal(environment, arguments);
+        command.envs(variables.iter().copied());
+        Self::at(person, line, command)
+    }
+
+    /// With this command at this terminal.
+    fn at(person: OwnedFd, line: OwnedFd, mut command: Command) -> Self {
         let before = tcgetattr(&person).unwrap();
         assert!(before.local_flags.contains(LocalFlags::ECHO));
         let stdio = || Stdio::from(line.try_clone().unwrap());
-        let mut command = on_terminal(environment, arguments);
-        command.envs(variables.iter().copied()).stdin(stdio()).stdout(stdio()).stderr(stdio());
+        command.stdin(stdio()).stdout(stdio()).stderr(stdio());
         let child = command.spawn().unwrap();
         let keyboard = File::from(person);
         let mut reading = keyboard.try_clone().unwrap();
@@ -394,6 +400,31 @@ fn editor(environment: &Environment, text: &str) -> (String, PathBuf) {
     let words = format!("echo '{text}' >\"$1\"\necho the editor is open\nread -r line <'{}'\n", pipe.display());
     std::fs::write(&script, words).unwrap();
     (format!("/bin/sh '{}'", script.display()), pipe)
+}
+
+/// What a terminal breaks goes on in its first column, where only lines of the program begin.
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_are_broken_for_the_terminal_and_go_on_indented() {
+    const COLUMNS: usize = 40;
+    let environment = environment(3).await;
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    let (person, line) = terminal();
+    let sized = std::process::Command::new("stty")
+        .args(["rows", "24", "cols", &COLUMNS.to_string()])
+        .stdin(line.try_clone().unwrap())
+        .status();
+    assert!(sized.unwrap().success());
+    let whole = environment.run(["sources"], "").await.unwrap().stdout;
+    assert!(whole.lines().all(|line| line.len() > COLUMNS), "{whole}");
+    let mut typist = Typist::at(person, line, on_terminal(&environment, &["sources"]));
+    typist.sees("REPLIES").await;
+    let (exit, seen) = typist.leaves().await;
+    assert_eq!(exit, Some(0), "{seen}");
+    assert!(seen.lines().all(|line| line.len() <= COLUMNS), "{seen}");
+    let heads = seen.lines().filter(|line| !line.starts_with("    ")).count();
+    assert_eq!((heads, seen.lines().count() > heads), (whole.lines().count(), true), "{seen}");
+    environment.stop().await.unwrap();
 }
 
 /// Case Q4: nobody's words are ever sent as somebody else's.

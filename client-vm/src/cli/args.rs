@@ -32,6 +32,8 @@ Environment:
   SPLITDROP_CONFIG  the configuration file
                     [default: $XDG_CONFIG_HOME/splitdrop/config.toml,
                     else ~/.config/splitdrop/config.toml]
+  XDG_RUNTIME_DIR   the control socket is there, and what `reply` has open in an editor
+                    [default: the data directory]
   VISUAL, EDITOR    the editor that `reply` opens, with arguments [default: nano, else vi]
   SPLITDROP_QREXEC  the program that makes qrexec calls [default: /usr/bin/qrexec-client-vm]
   SPLITDROP_LOG     the daemon's log level: off, error, warn, info, debug or trace
@@ -41,7 +43,7 @@ Environment:
 #[command(
     name = "splitdrop",
     version,
-    about = "Read what sources send to your SecureDrop, from a VM that has no network",
+    about = "Read and answer what sources send to your SecureDrop, from a VM that has no network",
     after_help = EXIT_CODES,
     after_long_help = EXIT_CODES,
     max_term_width = 100
@@ -70,7 +72,9 @@ pub(super) enum Command {
     ///
     /// The daemon owns the data, the session and the calls to the proxy VM; the other commands talk to it. One daemon
     /// runs for each data directory.
-    #[command(after_help = "Examples:\n  splitdrop daemon\n  splitdrop daemon --log-file ~/splitdrop.log")]
+    #[command(
+        after_help = "Examples:\n  splitdrop daemon\n  splitdrop daemon --log-file ~/.local/share/splitdrop/daemon.log"
+    )]
     Daemon {
         /// Write the log to this file [default: journald, or standard error where there is none]
         #[arg(long, value_name = "FILE")]
@@ -90,7 +94,7 @@ pub(super) enum Command {
         #[arg(long, conflicts_with = "username")]
         credentials_stdin: bool,
     },
-    /// Sign out; returns at once
+    /// Sign out; the token is gone at once
     ///
     /// Names your acts that are not sent yet, and asks on the terminal unless --yes is given: they go on when you sign in
     /// again.
@@ -106,7 +110,7 @@ pub(super) enum Command {
     /// A refresh during a sync waits for one more sync.
     #[command(after_help = "Examples:\n  splitdrop refresh\n  splitdrop refresh --json")]
     Refresh,
-    /// Show who is signed in, how the last sync ended and how the proxy is
+    /// Show who is signed in, how old the inbox is, what waits, and how proxy and keys are
     #[command(after_help = "Examples:\n  splitdrop status\n  splitdrop status --json")]
     Status,
     /// List the sources, the one that wrote last first
@@ -138,8 +142,8 @@ pub(super) enum Command {
     Reply(Reply),
     /// Pin another key of a source, once somebody has compared its fingerprint
     ///
-    /// It must be the key that the server offers, as `splitdrop show` says. Replies that were refused for the other one are
-    /// sent with `splitdrop retry`.
+    /// It must be the key that the server offers, as `splitdrop show` says. Replies that were refused because of the other
+    /// key are sent with `splitdrop retry`.
     #[command(after_help = "Example:\n  \
         splitdrop trust-key 'candid marmot' --fingerprint 0123456789abcdef0123456789abcdef01234567")]
     TrustKey {
@@ -166,17 +170,17 @@ pub(super) enum Command {
     ///
     /// In a folder nothing is changed that is there: copies get new names. To a drive the device VM copies. Where the drive is
     /// locked, its passphrase is asked for; Ctrl-C ends the call, and what the drive has by then stays on it.
-    #[command(after_help = "Examples:\n  splitdrop export 9b04 --to ~/Documents\n  splitdrop export 9b04 --usb\n  \
+    #[command(after_help = "Examples:\n  splitdrop export 9b04 --to ~/Splitdrop\n  splitdrop export 9b04 --usb\n  \
         splitdrop export --usb --check")]
     Export(Export),
-    /// Print an item, by the printer of the device VM
+    /// Print an item, by the printer of another VM
     #[command(after_help = "Examples:\n  splitdrop print 9b04\n  splitdrop print --check")]
     Print(Print),
     /// Write a conversation as a plain text
     ///
     /// It marks nothing as seen.
     #[command(after_help = "Examples:\n  splitdrop transcript 'candid marmot'\n  \
-        splitdrop transcript 3f2a --to ~/Documents")]
+        splitdrop transcript 3f2a --to ~/Splitdrop")]
     Transcript {
         /// The source's designation, its id, or the beginning of its id
         source: String,
@@ -388,7 +392,7 @@ pub(super) struct Export {
     /// The items' ids, or the beginnings of their ids, as `splitdrop show` lists them
     #[arg(required_unless_present = "check", conflicts_with = "check", value_name = "ITEM")]
     pub(super) items: Vec<String>,
-    /// Into this folder, which must be there
+    /// Into this folder, which must be there; where AppArmor confines the client: ~/Splitdrop, or below
     #[arg(long, value_name = "DIR")]
     pub(super) to: Option<PathBuf>,
     /// To the encrypted drive that is attached to the device VM

@@ -12,7 +12,7 @@ use super::act::item_id;
 use super::args::Args;
 use super::download::gathered;
 use super::exit::CliError;
-use super::{ask, json, print, text};
+use super::{ask, columns, json, print, text};
 
 /// All that is known of a conversation.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) async fn show(args: &Args, client: &mut Client, word: &str) -> Result
         });
         shown.running = running.collect();
     }
-    print(args, || json::conversation(&shown), || text::conversation(&shown)).await
+    print(args, || json::conversation(&shown), || text::conversation(&shown, columns::of_output())).await
 }
 
 /// The source that a word means, and its conversation. What is being downloaded is not asked for.

@@ -46,6 +46,9 @@ impl From<Exit> for ExitCode {
 /// A command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CliError {
+    /// As clap says it, in one line.
+    #[error("{0}")]
+    CommandLine(String),
     #[error("{}", chain(.0))]
     Settings(#[from] SettingsError),
     #[error("{}", chain(.0))]
@@ -162,7 +165,11 @@ pub(super) enum CliError {
     NotHandedOver { item: ItemId },
     #[error("the item {item} is not decrypted: `splitdrop download {item}` fetches and decrypts it")]
     NotDecrypted { item: ItemId },
-    #[error("{} is no folder that can be written into: name one that is there, and no link to one: {source}", .path.display())]
+    #[error("{} is no folder that can be written into: name one that is there, and no link to one{}: {source}", .path.display(), if .source.kind() == io::ErrorKind::PermissionDenied {
+        "; where AppArmor confines the client, one below ~/Splitdrop"
+    } else {
+        ""
+    })]
     NoFolder {
         path: PathBuf,
         // Its words are part of these.
@@ -172,6 +179,17 @@ pub(super) enum CliError {
     NoRoom { path: PathBuf, bytes: u64, room: u64 },
     #[error("could not write into {}, and what was begun there is removed: {source}", .path.display())]
     NotWritten {
+        path: PathBuf,
+        // Its words are part of these.
+        source: io::Error,
+    },
+    #[error("{}, and may be gone after a power cut: the folder {} could not be written out to the disk: {source}", if *.copies == 1 {
+        "the copy is finished".to_owned()
+    } else {
+        format!("all {copies} copies are finished")
+    }, .path.display())]
+    NotDurable {
+        copies: usize,
         path: PathBuf,
         // Its words are part of these.
         source: io::Error,
@@ -207,6 +225,19 @@ pub(super) enum CliError {
 }
 
 impl CliError {
+    /// What is wrong with the command line, without how it is to be used.
+    pub(super) fn of_command_line(error: &clap::Error) -> Self {
+        use clap::error::ErrorKind;
+        if matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand) {
+            return Self::CommandLine("a command is missing: see `splitdrop --help`".to_owned());
+        }
+        let said = error.render().to_string();
+        let words: Vec<_> =
+            said.lines().take_while(|line| !line.starts_with("Usage:")).flat_map(str::split_whitespace).collect();
+        let words = words.join(" ");
+        Self::CommandLine(words.strip_prefix("error: ").unwrap_or(&words).to_owned())
+    }
+
     /// The error, and that so many sources or items were taken before it.
     pub(super) fn after(self, before: u64) -> Self {
         match (before, self) {
@@ -243,7 +274,8 @@ impl CliError {
 
     pub(super) fn exit(&self) -> Exit {
         match self {
-            Self::Settings(_)
+            Self::CommandLine(_)
+            | Self::Settings(_)
             | Self::Value(_)
             | Self::CredentialLines
             | Self::PassphraseLine
@@ -292,6 +324,7 @@ impl CliError {
             | Self::NoRoom { .. }
             | Self::OtherAnswer { .. }
             | Self::NotWritten { .. }
+            | Self::NotDurable { .. }
             | Self::ReaderGone
             | Self::Io(_) => Exit::Failure,
         }
@@ -373,6 +406,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_with_the_command_line_is_one_line() {
+        use super::super::args::Args;
+        use clap::Parser as _;
+        for (line, told) in [
+            ("splitdrop --json show", "the following required arguments were not provided: <SOURCE>"),
+            ("splitdrop shwo", "unrecognized subcommand 'shwo'"),
+            ("splitdrop queue --al", "unexpected argument '--al' found"),
+            ("splitdrop", "a command is missing"),
+            ("splitdrop --json delete", "a command is missing"),
+        ] {
+            let error = CliError::of_command_line(&Args::try_parse_from(line.split_whitespace()).unwrap_err());
+            assert_eq!((error.exit(), error.name()), (Exit::Usage, "usage"));
+            let said = error.to_string();
+            assert!(said.starts_with(told) && !said.contains('\n') && !said.contains("Usage"), "{said}");
+        }
+    }
+
+    #[test]
     fn each_kind_of_failure_about_keys_has_its_code() {
         let exit = |kind| {
             let error = CliError::from(ClientError::from(control::Failure { kind, message: String::new() }));
@@ -380,6 +431,13 @@ mod tests {
         };
         assert_eq!(exit(FailureKind::KeyUnreachable), (Exit::KeyUnreachable, "key_unreachable"));
         assert_eq!(exit(FailureKind::Sealed), (Exit::Sealed, "sealed"));
+    }
+
+    #[test]
+    fn a_folder_that_must_not_be_written_into_is_told_with_the_one_that_the_profile_allows() {
+        let told = |kind: io::ErrorKind| CliError::NoFolder { path: "/home/a".into(), source: kind.into() }.to_string();
+        assert!(told(io::ErrorKind::PermissionDenied).contains("below ~/Splitdrop"));
+        assert!(!told(io::ErrorKind::NotFound).contains("AppArmor"));
     }
 
     #[test]

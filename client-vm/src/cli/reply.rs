@@ -3,7 +3,8 @@
 //! What somebody has written is kept as their draft before it is sent: whatever happens then, it is there. A reply that is
 //! taken takes the draft away.
 //!
-//! **Invariant:** what was written is taken, or kept as the draft, or in a file whose path is said.
+//! **Invariant:** what was written is taken, or kept as the draft, or in a file whose path is said: then, and again by the
+//! next command that answers somebody.
 //!
 //! **Invariant:** a reply that may have been taken is asked for again with the same id, which is not taken twice.
 
@@ -24,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use self::editor::{Closed, Editor};
-use self::page::{Manuscript, Page};
+use self::page::{Manuscript, Page, Places, say};
 use super::act::refuse_if_signed_out;
 use super::args::{self, Args};
 use super::conversation::{self, Conversation};
@@ -72,6 +73,8 @@ pub(super) enum Kept {
     Draft,
     /// In this file.
     File(PathBuf),
+    /// What an editor left that did not end well is in this directory: a copy of its own, or what is not saved.
+    Left(PathBuf),
     /// It could not be written to a file either.
     Nowhere(io::Error),
 }
@@ -81,6 +84,7 @@ impl fmt::Display for Kept {
         match self {
             Self::Draft => write!(f, "the text is kept as the draft, and `splitdrop reply SOURCE` goes on with it"),
             Self::File(path) => write!(f, "the text is in {}", path.display()),
+            Self::Left(directory) => write!(f, "what the editor left is in {}", directory.display()),
             Self::Nowhere(error) => write!(f, "the text could not be kept ({error})"),
         }
     }
@@ -147,7 +151,8 @@ pub(super) async fn reply(
         return Err(CliError::SourceBeingDeleted { designation: source.designation.as_str().to_owned() });
     }
     let named = variable(DIRECTORY).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let places: Vec<_> = named.into_iter().chain([settings.home.clone()]).collect();
+    let places = Places::new(named, settings.home.clone());
+    remind(&places);
     let mut desk = Desk { args, settings, client, source, only_draft: wanted.draft, leaves_draft: false };
     let done = match origin {
         Origin::Given(text) => {
@@ -168,18 +173,19 @@ pub(super) async fn reply(
             if !wanted.draft {
                 refuse_if_unanswerable(&desk.source)?;
             }
-            let page = Page::try_new(&places, draft.as_ref().map_or("", ReplyText::as_str))?;
+            let mut page = Page::try_new(&places, draft.as_ref().map_or("", ReplyText::as_str))?;
             let mut terminate = signal(SignalKind::terminate())?;
             let told_to_end = async move {
                 terminate.recv().await;
             };
+            page.lend();
             let closed = {
                 let _lent = editing.begin();
                 editor.open(&page, told_to_end).await
             };
             match refuse_if_another(desk.client, author).await {
-                Ok(()) => desk.take_over(page, places, closed).await?,
-                Err(error) => return Err(left(page, error)),
+                Ok(()) => desk.take_over(page, closed).await?,
+                Err(error) => return Err(left(page, &closed, error)),
             }
         }
     };
@@ -196,12 +202,28 @@ async fn refuse_if_another(client: &mut Client, author: JournalistId) -> Result<
     if refuse_if_signed_out(client).await? == author { Ok(()) } else { Err(CliError::AnotherSignedIn) }
 }
 
-/// Leaves what was saved of a page where it is.
-fn left(page: Page, error: CliError) -> CliError {
+/// Keeps what was saved of a page, and what an editor that did not end well has left of it.
+fn left(page: Page, closed: &Result<Closed, CliError>, error: CliError) -> CliError {
+    let ended_well = closed.as_ref().is_ok_and(|closed| closed.check().is_ok());
     match page.is_saved() {
-        Ok(false) => error,
-        Ok(true) | Err(_) => not_taken(error, Kept::File(page.keep())),
+        Ok(false) if ended_well || !page.has_leftovers() => {
+            page.settle();
+            error
+        }
+        Ok(false) => not_taken(error, page.keep_leftovers()),
+        Ok(true) | Err(_) => not_taken(error, page.keep()),
     }
+}
+
+/// Says what is left of replies that were not sent: whoever wrote them may not have seen where they are.
+fn remind(places: &Places) {
+    let unsent = places.unsent();
+    let Some(first) = unsent.first() else { return };
+    let more = match unsent.len() {
+        1 => String::new(),
+        count => format!(", and {} more beside it", count.saturating_sub(1)),
+    };
+    say(&format!("a reply that was not sent is in {}{more}: remove it when it is not needed", first.display()));
 }
 
 /// What a reply is sent from.
@@ -217,30 +239,40 @@ struct Desk<'a> {
 
 impl Desk<'_> {
     /// Goes on with what an editor left.
-    async fn take_over(
-        &mut self,
-        page: Page,
-        places: Vec<PathBuf>,
-        closed: Result<Closed, CliError>,
-    ) -> Result<Done, CliError> {
-        if !page.is_saved()? {
-            closed?.check()?;
-            return Err(CliError::NotSaved);
-        }
-        let text = match page.read(MAX_BYTES) {
-            Ok(text) => without_line_end(text),
-            Err(error) => return Err(not_taken(error, Kept::File(page.keep()))),
-        };
-        let written = Manuscript::of_page(text, page, places);
-        match closed.and_then(|closed| closed.check()) {
-            Ok(()) => self.deliver(written).await,
-            Err(error) if is_blank(written.text()) => {
-                written.settle();
+    async fn take_over(&mut self, page: Page, closed: Result<Closed, CliError>) -> Result<Done, CliError> {
+        let fault = closed.and_then(|closed| closed.check()).err();
+        match (page.is_saved(), fault) {
+            (Ok(false), None) => {
+                page.settle();
+                Err(CliError::NotSaved)
+            }
+            // What an editor saves that is told to end, or fails, is beside the page.
+            (Ok(false), Some(error)) if page.has_leftovers() => Err(not_taken(error, page.keep_leftovers())),
+            (Ok(false), Some(error)) => {
+                page.settle();
                 Err(error)
             }
-            // Somebody saved it all the same.
-            Err(error) => Err(not_taken(error, self.keep(written).await)),
+            (Err(error), _) => Err(not_taken(error.into(), page.keep())),
+            (Ok(true), fault) => match page.read(MAX_BYTES) {
+                Ok(text) => self.take(Manuscript::of_page(without_line_end(text), page), fault).await,
+                Err(error) => Err(not_taken(error, page.keep())),
+            },
         }
+    }
+
+    /// Goes on with what was saved, though the editor may not have ended well.
+    async fn take(&mut self, mut written: Manuscript, fault: Option<CliError>) -> Result<Done, CliError> {
+        let Some(error) = fault else { return self.deliver(written).await };
+        let error = match written.keep_leftovers() {
+            Some(kept) => not_taken(error, kept),
+            None => error,
+        };
+        if is_blank(written.text()) {
+            written.settle();
+            return Err(error);
+        }
+        // Somebody saved it all the same.
+        Err(not_taken(error, self.keep(written).await))
     }
 
     /// Sends it, or keeps it as the draft.

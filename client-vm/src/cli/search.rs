@@ -9,7 +9,7 @@ use control::{Hit, HitCount, Reply, Request, SearchWords};
 use super::args::{Args, Search};
 use super::exit::CliError;
 use super::text::Emphasis;
-use super::{ask, json, print, text};
+use super::{ask, columns, json, print, text};
 
 /// When it is set and not empty, what is printed has no colours and the like (<https://no-color.org>).
 const NO_COLOR: &str = "NO_COLOR";
@@ -28,7 +28,7 @@ pub(super) async fn search(args: &Args, client: &mut Client, wanted: &Search) ->
     let words = SearchWords::try_new(wanted.words.join(" "))?;
     let found = gather(ask(client, Request::Search { words, limit: wanted.limit }).await?)?;
     let emphasis = emphasis(io::stdout().is_terminal(), |name| std::env::var_os(name));
-    print(args, || json::found(&found), || text::found(&found, emphasis)).await
+    print(args, || json::found(&found), || text::found(&found, emphasis, columns::of_output())).await
 }
 
 fn gather(replies: Vec<Reply>) -> Result<Found, CliError> {

@@ -120,6 +120,7 @@ fn allowed(delete: &str) -> BTreeSet<String> {
         // Its disposables are those.
         "sd-app qubes.OpenInVM+ @dispvm: allow new sd-viewer",
         "sd-app qubes.OpenInVM+ sd-devices: allow sd-devices",
+        "sd-app qubes.OpenInVM+ sd-printers: allow sd-printers",
     ];
     scopes.into_iter().chain(others.map(str::to_owned)).collect()
 }

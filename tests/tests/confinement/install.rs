@@ -9,7 +9,7 @@ use staging::qrexec::policy::Policy;
 use tempfile::TempDir;
 
 const NAME: &str = "31-splitdrop.policy";
-const QUBES: &str = "dom0\nsd-app\nsd-devices\nsd-gpg\nsd-proxy\nsd-viewer\nwork\n";
+const QUBES: &str = "dom0\nsd-app\nsd-devices\nsd-gpg\nsd-printers\nsd-proxy\nsd-viewer\nwork\n";
 
 fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../qubes-rpc/dom0").join(name)
@@ -120,6 +120,35 @@ fn the_shipped_files_pass_and_are_put_into_their_place_whole() {
     let line = line.split_once("    (").unwrap().0;
     assert!(Command::new("/bin/sh").args(["-c", &format!("mv {line}")]).status().unwrap().success());
     assert_eq!((dom0.policies(), dom0.installed()), (vec![NAME.to_owned()], text(NAME)));
+}
+
+#[test]
+fn the_strict_variant_is_checked_as_it_would_be_installed_and_is_no_other_file() {
+    let dom0 = Dom0::new();
+    for options in [["--check", "--strict"], ["--strict", "--check"]] {
+        let checked = dom0.run(&options);
+        assert!(checked.status.success() && dom0.policies().is_empty(), "{checked:?}");
+        assert!(said(&checked).contains("strict/31-splitdrop.policy can be installed"), "{checked:?}");
+        assert_eq!(fs::read_to_string(dom0.path("linted")).unwrap(), text("strict/31-splitdrop.policy"));
+    }
+    // A file of one's own is not strict by being called so.
+    let mine = dom0.path("mine.policy");
+    fs::write(&mine, text(NAME)).unwrap();
+    let mine = mine.to_str().unwrap();
+    for wrong in [
+        &["--strict", mine][..],
+        &["--check", "--strict", mine],
+        &[mine, "--strict"],
+        &["--strict", "--strict"],
+        &["--stric"],
+        &[mine, mine],
+    ] {
+        let refused = dom0.run(wrong);
+        assert_eq!(refused.status.code(), Some(2), "{wrong:?}: {refused:?}");
+        assert!(said(&refused).contains("usage: install-policy"), "{refused:?}");
+        assert!(dom0.policies().is_empty());
+    }
+    assert!(dom0.run(&["--check", mine]).status.success() && dom0.policies().is_empty());
 }
 
 /// One bad line refuses every call of the whole system, and the tool of Qubes does not notice them all.

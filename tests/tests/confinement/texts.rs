@@ -93,6 +93,26 @@ fn apparmor_takes_the_profile() {
     assert!(!parsed(&parser, &profile.replace("/usr/bin/splitdrop mr,", "/usr/bin/splitdrop mrq,")).0);
 }
 
+/// What the help shows can be done under the profile, and what a refused folder is told of is that rule's.
+#[test]
+fn the_profile_has_a_folder_for_copies_and_no_other_one_in_the_home() {
+    let profile = text("apparmor/splitdrop");
+    let written: Vec<_> = profile
+        .lines()
+        .map(str::trim)
+        .filter(|rule| rule.starts_with("owner @{HOME}/") && rule.rsplit(' ').next().unwrap().contains('w'))
+        .collect();
+    assert_eq!(
+        written,
+        [
+            "owner @{HOME}/.local/share/{,splitdrop/} rw,",
+            "owner @{HOME}/.local/share/splitdrop/** rwk,",
+            "owner @{HOME}/Splitdrop/{,**} rw,",
+            "owner @{HOME}/.gnupg/S.gpg-agent rw,",
+        ]
+    );
+}
+
 #[test]
 fn the_profile_lets_nothing_out_and_writes_nowhere_but_to_its_own_places() {
     let profile = text("apparmor/splitdrop");

@@ -138,6 +138,8 @@ async fn each_status_has_its_meaning_and_its_exit_code() {
     assert!(lines.len() >= DeviceStatus::all().count() - 1, "{lines:#?}");
     assert_eq!(succeeds(&environment, &print).await, "Handed to the printer.\n");
     assert_eq!(last(&environment).archive.unwrap().metadata, json!({ "device": "printer" }));
+    // A workstation has its printers elsewhere than its drives.
+    assert_eq!(environment.other_vms().calls().pop().unwrap().arguments[1], "sd-printers");
     assert_eq!(succeeds(&environment, &["print", "--check"]).await, "There is a printer, and it can be used.\n");
     assert!(viewing(&environment).is_empty());
     environment.stop().await.unwrap();

@@ -162,6 +162,7 @@ async fn who_interrupts_the_waiting_leaves_the_document_open() {
     kill(Pid::from_raw(waiting.id().unwrap().try_into().unwrap()), Signal::SIGINT).unwrap();
     assert_eq!(waiting.wait().await.unwrap().code(), Some(130));
     assert_eq!(viewing(&environment).len(), 2);
+    environment.other_vms().until_calls(1).await;
     assert!(environment.other_vms().close(0, End::code(0)), "it is still open");
     until(&mut watch, "viewer", &file, "closed").await;
     environment.stop().await.unwrap();

@@ -55,7 +55,7 @@ pub(in crate::cli) async fn export_to_folder(
     }
     screen.finish();
     match copied {
-        Ok(()) => folder.sync().await?,
+        Ok(()) => folder.sync(exported.len()).await?,
         Err(error) if exported.is_empty() => return Err(error),
         Err(error) => return Err(CliError::PartlyExported { copies: exported.len(), error: Box::new(error) }),
     }

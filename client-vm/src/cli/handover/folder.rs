@@ -82,10 +82,11 @@ impl Folder {
         Err(self.failed(Errno::EEXIST.into()))
     }
 
-    /// Sees to it that what was copied stays.
-    pub(super) async fn sync(&self) -> Result<(), CliError> {
+    /// Sees to it that so many finished copies stay.
+    pub(super) async fn sync(&self, copies: usize) -> Result<(), CliError> {
         let directory = Arc::clone(&self.directory);
-        apart(move || fsync(&*directory)).await?.map_err(|error| self.failed(error.into()))
+        let synced = apart(move || fsync(&*directory)).await?;
+        synced.map_err(|error| CliError::NotDurable { copies, path: self.path.clone(), source: error.into() })
     }
 
     fn failed(&self, source: io::Error) -> CliError {
@@ -151,7 +152,7 @@ mod tests {
         let folder = Folder::open(&path).await.unwrap();
         assert_eq!(write(&folder, "a.txt", "after").await, "a (4).txt");
         assert_eq!(write(&folder, "a.txt", "later").await, "a (5).txt");
-        folder.sync().await.unwrap();
+        folder.sync(2).await.unwrap();
         assert_eq!(std::fs::read_to_string(path.join("a.txt")).unwrap(), "before");
         assert_eq!(std::fs::read_to_string(path.join("a (4).txt")).unwrap(), "after");
         assert_eq!(std::fs::metadata(path.join("a (4).txt")).unwrap().permissions().mode() & 0o777, 0o600);
@@ -167,6 +168,22 @@ mod tests {
         assert!(root.path().join("a").exists());
         drop(copy);
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    /// The copies are there: that none is would send somebody to copy them once more.
+    #[tokio::test]
+    async fn where_a_folder_cannot_be_synced_it_is_not_said_that_the_copies_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        // What cannot be synced: a descriptor that only names a place.
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = Arc::new(open(root.path(), flags, Mode::empty()).unwrap());
+        let folder = Folder { path: root.path().to_owned(), directory };
+        assert_eq!(write(&folder, "a.txt", "text").await, "a.txt");
+        let error = folder.sync(2).await.unwrap_err();
+        let told = error.to_string();
+        assert!(told.starts_with("all 2 copies are finished") && !told.contains("removed"), "{told}");
+        assert_eq!(error.exit(), Exit::Failure);
+        assert!(root.path().join("a.txt").exists());
     }
 
     #[tokio::test]

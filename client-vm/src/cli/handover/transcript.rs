@@ -26,6 +26,6 @@ pub(in crate::cli) async fn transcript(
     let mut copy = folder.create(naming::of_conversation(shown.source.designation.as_str())).await?;
     copy.write(written.into_bytes()).await?;
     let name = copy.finish().await?;
-    folder.sync().await?;
+    folder.sync(1).await?;
     print(args, || json::written(&name), || text::written(&name)).await
 }

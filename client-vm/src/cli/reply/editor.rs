@@ -98,7 +98,7 @@ impl Editor {
     }
 }
 
-/// Tells an editor to end, which lets it save what it has.
+/// Tells an editor to end, which lets it leave what it has beside the page: none saves it into the page itself.
 fn end(editor: &Child) {
     if let Some(id) = editor.id().and_then(|id| i32::try_from(id).ok()) {
         // One that has just ended needs nothing.

@@ -17,8 +17,29 @@ fn home() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
+/// Places with no other one than the data directory.
+fn in_data(home: &TempDir) -> Places {
+    Places::new(None, home.path().to_owned())
+}
+
 fn left_in(home: &TempDir) -> Vec<PathBuf> {
     std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// The text in a directory that was kept.
+fn said_in(directory: &Path) -> String {
+    std::fs::read_to_string(directory.join("reply.txt")).unwrap()
+}
+
+/// The directory that an error says an editor's leftovers are in.
+fn left_by(error: &CliError) -> PathBuf {
+    let kept = match error {
+        CliError::NotTaken { kept: Kept::Left(directory), .. } => directory,
+        CliError::NotTaken { error: inner, .. } => return left_by(inner),
+        other => panic!("{other:?}"),
+    };
+    assert!(error.to_string().contains(&format!("what the editor left is in {}", kept.display())), "{error}");
+    kept.clone()
 }
 
 fn mode(path: &Path) -> u32 {
@@ -32,7 +53,7 @@ async fn deliver(
     text: &str,
     script: impl FnMut(Request) -> Option<Said>,
 ) -> Result<Done, CliError> {
-    let written = Manuscript::new(text.to_owned(), vec![home.path().to_owned()]);
+    let written = Manuscript::new(text.to_owned(), in_data(home));
     with_desk(home, only_draft, script, async |desk| desk.deliver(written).await).await
 }
 
@@ -122,7 +143,7 @@ async fn r3_what_comes_from_the_command_line_leaves_another_draft_alone() {
             Request::Act(Act::Reply { .. }) => Some(refuses(FailureKind::Conflict)),
             other => panic!("{other:?}"),
         };
-        let written = Manuscript::new("ok".to_owned(), vec![home.path().to_owned()]);
+        let written = Manuscript::new("ok".to_owned(), in_data(&home));
         let done = with_desk(&home, false, script, async |desk| {
             desk.leaves_draft = true;
             desk.deliver(written).await
@@ -268,7 +289,7 @@ async fn r1_after_a_lost_connection_it_is_found_out_and_the_id_stays_the_same() 
 
 /// What becomes of a page that an editor of these words has had.
 async fn edited(home: &TempDir, draft: &str, words: &str, kept: Option<&str>) -> Result<Done, CliError> {
-    let page = Page::try_new(&[home.path().to_owned()], draft).unwrap();
+    let page = Page::try_new(&in_data(&home), draft).unwrap();
     let closed = editor(words).open(&page, std::future::pending()).await;
     taken_over(home, page, closed, kept).await
 }
@@ -295,8 +316,7 @@ async fn taken_over(
         }
         other => panic!("{other:?}"),
     };
-    let places = vec![home.path().to_owned()];
-    with_desk(home, false, script, async |desk| desk.take_over(page, places, closed).await).await
+    with_desk(home, false, script, async |desk| desk.take_over(page, closed).await).await
 }
 
 #[tokio::test]
@@ -340,7 +360,7 @@ async fn told_to_end_it_has_the_editor_end_and_keeps_what_was_saved() {
     let home = home();
     let script = home.path().join("editor");
     std::fs::write(&script, "echo written >\"$1\"\nexec tail -f /dev/null\n").unwrap();
-    let page = Page::try_new(&[home.path().to_owned()], "begun").unwrap();
+    let page = Page::try_new(&in_data(&home), "begun").unwrap();
     let is_written = async {
         while page.read(MAX_BYTES).unwrap() != "written\n" {
             tokio::task::yield_now().await;
@@ -351,6 +371,101 @@ async fn told_to_end_it_has_the_editor_end_and_keeps_what_was_saved() {
     assert_eq!(error.exit(), Exit::Interrupted);
     assert!(error.to_string().contains("kept as the draft"), "{error}");
     assert_eq!(left_in(&home), [script]);
+}
+
+/// An editor that saves nothing of itself, and leaves what it has beside the page when it is told to end, as vim, nano and
+/// emacs do.
+async fn ended_with_a_copy(home: &TempDir, session: Option<PathBuf>, words: &str, kept: Option<&str>) -> CliError {
+    let script = home.path().join("editor");
+    let trap = "trap 'echo half an hour >\"$1.save\"; ln -s nobody \"$(dirname \"$1\")/.#reply.txt\"; exit 1' TERM\n";
+    let rest = "echo >\"$(dirname \"$1\")/ready\"\nwhile :; do :; done\n";
+    std::fs::write(&script, format!("{trap}{words}\n{rest}")).unwrap();
+    let places = Places::new(session, home.path().to_owned());
+    let mut page = Page::try_new(&places, "begun").unwrap();
+    page.lend();
+    let ready = page.path().with_file_name("ready");
+    let is_ready = async {
+        while !ready.exists() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let closed = editor(&format!("sh {}", script.display())).open(&page, is_ready).await;
+    std::fs::remove_file(ready).unwrap();
+    let error = taken_over(home, page, closed, kept).await.unwrap_err();
+    assert_eq!(error.exit(), Exit::Interrupted);
+    error
+}
+
+#[tokio::test]
+async fn r3_what_an_editor_leaves_beside_the_page_is_kept_and_named() {
+    let home = home();
+    let error = ended_with_a_copy(&home, None, "", None).await;
+    let left = left_by(&error);
+    assert_eq!(std::fs::read_to_string(left.join("reply.txt.save")).unwrap(), "half an hour\n");
+    assert_eq!((said_in(&left), mode(&left), left.parent()), ("begun\n".to_owned(), 0o700, Some(home.path())));
+    // What was saved before is the draft, and what came after it is there too.
+    let error = ended_with_a_copy(&home, None, "echo written >\"$1\"", Some("written")).await;
+    assert!(error.to_string().contains("kept as the draft"), "{error}");
+    assert!(left_by(&error).join("reply.txt.save").exists());
+    assert_eq!(in_data(&home).unsent().len(), 2);
+    // One that fails leaves what it has too; one that ends well does not.
+    let error = edited(&home, "begun", "sh -c 'echo >\"$1.save\"; exit 1' editor", None).await.unwrap_err();
+    assert!(matches!(&error, CliError::NotTaken { .. }), "{error:?}");
+    assert!(left_by(&error).join("reply.txt.save").exists());
+    let error = edited(&home, "begun", "sh -c 'echo >\"$1~\"' editor", None).await.unwrap_err();
+    assert!(matches!(error, CliError::NotSaved), "{error:?}");
+    assert_eq!(in_data(&home).unsent().len(), 3);
+}
+
+/// The session's directory is gone with the VM's shutdown, which may be what ended the editor.
+#[tokio::test]
+async fn r3_what_is_kept_is_in_the_data_directory() {
+    let (home, session) = (home(), home());
+    let places = || Places::new(Some(session.path().to_owned()), home.path().to_owned());
+    assert!(Page::try_new(&places(), "").unwrap().path().starts_with(session.path()));
+    let error = ended_with_a_copy(&home, Some(session.path().to_owned()), "", None).await;
+    assert_eq!(left_by(&error).parent(), Some(home.path()));
+    assert_eq!(left_in(&session), Vec::<PathBuf>::new());
+    let kept = Manuscript::new("given".to_owned(), places()).into_file();
+    assert!(matches!(&kept, Kept::File(path) if path.starts_with(home.path())), "{kept:?}");
+    assert_eq!(places().unsent().len(), 2);
+}
+
+#[test]
+fn r3_who_is_called_off_while_an_editors_page_is_there_loses_nothing_of_it() {
+    let home = home();
+    let lent = || {
+        let mut page = Page::try_new(&in_data(&home), "begun").unwrap();
+        page.lend();
+        page
+    };
+    drop(lent());
+    let page = lent();
+    std::fs::write(page.path().with_extension("save"), "x").unwrap();
+    page.settle();
+    assert!(left_in(&home).is_empty());
+    for name in ["reply.txt", ".reply.txt.swp"] {
+        let page = lent();
+        std::fs::write(page.path().with_file_name(name), "written").unwrap();
+        drop(page);
+    }
+    assert_eq!(in_data(&home).unsent().len(), 2);
+}
+
+#[test]
+fn what_is_moved_to_another_file_system_is_whole_or_stays() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("a"), "text").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", from.join("b")).unwrap();
+    page::copied(&from, &to).unwrap();
+    assert_eq!((std::fs::read_to_string(to.join("a")).unwrap(), mode(&to.join("a"))), ("text".to_owned(), 0o600));
+    assert!(!to.join("b").exists());
+    // What is no file is not left behind.
+    std::fs::create_dir(from.join("c")).unwrap();
+    let other = home.path().join("other");
+    assert!(page::copied(&from, &other).is_err() && !other.exists());
 }
 
 #[tokio::test]
@@ -377,7 +492,8 @@ async fn a_page_is_private_and_its_path_is_no_part_of_the_editors_words() {
     let home = home();
     let place = home.path().join("a b; touch forged; $(touch forged) '\"");
     std::fs::create_dir(&place).unwrap();
-    let page = Page::try_new(&[home.path().join("not there"), place.clone()], "").unwrap();
+    let places = Places::new(Some(home.path().join("not there")), place.clone());
+    let page = Page::try_new(&places, "").unwrap();
     let path = page.path();
     assert!(path.starts_with(&place));
     assert_eq!((mode(&path), mode(path.parent().unwrap()), page.is_saved().unwrap()), (0o600, 0o700, false));
@@ -389,7 +505,7 @@ async fn a_page_is_private_and_its_path_is_no_part_of_the_editors_words() {
     assert_eq!((place.read_dir().unwrap().count(), Path::new("forged").exists()), (0, false));
     // A link is not followed, and a pipe holds nothing up.
     for words in ["ln -sf /etc/passwd", "sh -c 'rm \"$1\" && mkfifo \"$1\"' editor"] {
-        let page = Page::try_new(std::slice::from_ref(&place), "").unwrap();
+        let page = Page::try_new(&places, "").unwrap();
         editor(words).open(&page, std::future::pending()).await.unwrap().check().unwrap();
         assert!(page.is_saved().unwrap() && page.read(MAX_BYTES).is_err(), "{words}");
     }
@@ -422,7 +538,7 @@ fn the_editor_is_the_one_that_is_named_or_a_usual_one() {
 #[test]
 fn what_is_dropped_on_its_way_stays_in_a_file() {
     let home = home();
-    let places = || vec![home.path().to_owned()];
+    let places = || in_data(&home);
     drop(Manuscript::new(" ".to_owned(), places()));
     Manuscript::new("settled".to_owned(), places()).settle();
     let mut drafted = Manuscript::new("drafted".to_owned(), places());
@@ -430,11 +546,11 @@ fn what_is_dropped_on_its_way_stays_in_a_file() {
     drop(drafted);
     assert!(left_in(&home).is_empty());
     let page = Page::try_new(&places(), "lost").unwrap();
-    let path = page.path();
-    drop(Manuscript::of_page("lost".to_owned(), page, places()));
+    drop(Manuscript::of_page("lost".to_owned(), page));
     drop(Manuscript::new("given".to_owned(), places()));
-    assert_eq!(std::fs::read_to_string(path).unwrap(), "lost\n");
-    assert_eq!(left_in(&home).len(), 2);
+    let mut texts = places().unsent().iter().map(|path| said_in(path)).collect::<Vec<_>>();
+    texts.sort();
+    assert_eq!((texts, left_in(&home).len()), (vec!["given\n".to_owned(), "lost\n".to_owned()], 2));
 }
 
 #[test]

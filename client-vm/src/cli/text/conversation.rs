@@ -1,11 +1,14 @@
 //! Conversations in words: what was said, and how far each part of it is.
 //!
 //! **Invariant:** what came from elsewhere moves no cursor, and no line of it begins where a line of ours does: texts are
-//! indented by four columns, our notes by two, and heads by none.
+//! indented by four columns, our notes by two, and heads by none. Lines are broken here, at the width of the terminal or of a
+//! plain text, since what a terminal breaks goes on in its first column. (One that is made narrower later, or that gives
+//! letters more columns than Unicode does, breaks them once more.)
 
 use control::{ActState, Content, ConversationItem, Deletion, Inner, ItemKind, OutgoingReply, Presence, Seen};
 use protocol::SubmissionKind;
 
+use super::super::columns::{INDENT, PLAIN, fitted};
 use super::super::conversation::Conversation;
 use super::super::safe_text::{sanitized, sanitized_lines, sanitized_within};
 use super::amount::{bytes, percent};
@@ -14,13 +17,12 @@ use super::{NAME_COLUMNS, item_short_id, key, kind_word, reading, short_id, shor
 /// Between the parts of a line.
 const GAP: &str = "  ";
 const NOTE: &str = "  ";
-const SAID: &str = "    ";
 /// How the lines about the source begin; as wide as each other.
 const KEY: &str = "key  ";
 const MORE: &str = "     ";
 
-/// All of a conversation, in its order.
-pub(in crate::cli) fn conversation(shown: &Conversation) -> String {
+/// All of a conversation, in its order, in lines of at most so many columns.
+pub(in crate::cli) fn conversation(shown: &Conversation, columns: usize) -> String {
     let source = &shown.source;
     let mut text = format!(
         "{}{}{}\nid   {}\n",
@@ -42,7 +44,7 @@ pub(in crate::cli) fn conversation(shown: &Conversation) -> String {
         let note = format!("`splitdrop reply {}` goes on with it", short_id(source.id.as_str()));
         entry(&mut text, &parts, Some(note), Some(draft.as_str()));
     }
-    text
+    fitted(&text, columns)
 }
 
 /// What was said in a conversation, in its order, for whoever has no Splitdrop: without the draft, which nobody has sent, and
@@ -50,7 +52,7 @@ pub(in crate::cli) fn conversation(shown: &Conversation) -> String {
 pub(in crate::cli) fn transcript(shown: &Conversation) -> String {
     let mut text = format!("Conversation with {}\n", sanitized(shown.source.designation.as_str()));
     push_entries(&mut text, shown, Notes::None);
-    text
+    fitted(&text, PLAIN)
 }
 
 /// Whether it is said what can be done about an item.
@@ -100,7 +102,7 @@ fn entry(text: &mut String, parts: &[String], note: Option<String>, said: Option
     }
     match said {
         Some("") => push(text, NOTE, "(empty)"),
-        Some(said) => sanitized_lines(said).for_each(|line| push(text, SAID, &line)),
+        Some(said) => sanitized_lines(said).for_each(|line| push(text, INDENT, &line)),
         None => {}
     }
 }

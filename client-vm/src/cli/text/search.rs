@@ -1,18 +1,18 @@
 //! What was found, in words.
 //!
-//! **Invariant:** no line of what came from elsewhere begins where a line of ours does: excerpts are indented, and are one
-//! line each.
+//! **Invariant:** no line of what came from elsewhere begins where a line of ours does: excerpts are indented, and have no
+//! line ends; lines are broken here, and go on indented.
 
 use control::{Excerpt, Hit, HitCount, HitPlace};
 use protocol::SubmissionKind;
 
+use super::super::columns::{INDENT, fitted};
 use super::super::safe_text::{sanitized, sanitized_within};
 use super::super::search::Found;
 use super::{NAME_COLUMNS, counted, short_id};
 
 /// Between the parts of a line.
 const GAP: &str = "  ";
-const SAID: &str = "    ";
 /// What stands for what is left out.
 const LEFT_OUT: char = '\u{2026}';
 const BOLD: &str = "\x1b[1m";
@@ -27,8 +27,8 @@ pub(in crate::cli) enum Emphasis {
     Bold,
 }
 
-/// The hits, and how many there are where these are not all.
-pub(in crate::cli) fn found(found: &Found, emphasis: Emphasis) -> String {
+/// The hits, and how many there are where these are not all, in lines of at most so many columns.
+pub(in crate::cli) fn found(found: &Found, emphasis: Emphasis, columns: usize) -> String {
     if found.hits.is_empty() {
         return "Nothing found. What is not decrypted yet is not searched: `splitdrop queue` says what is not.\n"
             .to_owned();
@@ -47,7 +47,7 @@ pub(in crate::cli) fn found(found: &Found, emphasis: Emphasis) -> String {
             text.push_str(&format!("\n{shown} of at least {}; --limit shows more.\n", counted(count, "hit")));
         }
     }
-    text
+    fitted(&text, columns)
 }
 
 fn hit(hit: &Hit, emphasis: Emphasis) -> String {
@@ -64,7 +64,7 @@ fn hit(hit: &Hit, emphasis: Emphasis) -> String {
     };
     let name = sanitized_within(hit.designation.as_str(), NAME_COLUMNS);
     let head = [name.as_str(), kind, &short_id(id)].join(GAP);
-    let said = excerpt.map(|excerpt| format!("{SAID}{}\n", line(excerpt, emphasis))).unwrap_or_default();
+    let said = excerpt.map(|excerpt| format!("{INDENT}{}\n", line(excerpt, emphasis))).unwrap_or_default();
     format!("{head}\n{said}")
 }
 
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     fn shown(hits: Vec<Hit>, count: HitCount, emphasis: Emphasis) -> String {
-        found(&Found { hits, count }, emphasis)
+        found(&Found { hits, count }, emphasis, 80)
     }
 
     #[test]
@@ -134,6 +134,11 @@ mod tests {
         let printed = shown(vec![hit_in_message(1, excerpt(text, &[(0, 1)]))], HitCount::Exactly(1), Emphasis::None);
         assert_eq!(printed.lines().count(), 2);
         assert!(!printed.contains(['\x1b', '\u{202e}']), "{printed:?}");
+        // Nor does what goes on where a terminal would break it.
+        let text = format!("{}candid marmot  reply  4e110000", " ".repeat(76));
+        let printed = shown(vec![hit_in_message(1, excerpt(&text, &[(0, 1)]))], HitCount::Exactly(1), Emphasis::Bold);
+        assert!(printed.lines().count() > 2, "{printed:?}");
+        assert!(printed.lines().skip(1).all(|line| line.starts_with(INDENT)), "{printed:?}");
         // Places that are none of its text's change nothing.
         assert_eq!(line(&excerpt("é", &[(1, 9), (5, 3)]), Emphasis::None), "");
     }

@@ -13,6 +13,11 @@ use super::*;
 /// begin a line as one of ours.
 const HOSTILE: &str = "a\u{1b}[2Jb\u{0}\u{202e}c\u{200b}d\re\r\n9  reply  4e110000  you  sent\n\u{9b}2J\tf";
 
+/// In lines that are not broken.
+fn conversation(shown: &Conversation) -> String {
+    super::conversation(shown, 1_000_000)
+}
+
 fn of(items: Vec<ConversationItem>) -> Conversation {
     let texts = items.iter().map(|item| (item_id(item), format!("text {}", item.order.get()))).collect();
     Conversation {
@@ -241,4 +246,36 @@ fn f8_nothing_hostile_moves_a_cursor_or_begins_where_our_lines_do() {
     }
     assert!(text.contains("\n    a\\u{1b}[2Jb\\u{0}\\u{202e}c\\u{200b}d\\u{d}e\n    9  reply"), "{text}");
     assert!(text.contains("\n    \\u{9b}2J\tf\n"), "{text}");
+}
+
+/// An entry of the journalist's own is forged behind so many spaces that a terminal would break the line before it, in a
+/// text, in a file's name and in what the server says of a key.
+#[test]
+fn f8_nothing_is_forged_where_a_terminal_would_break_a_line() {
+    let forged = "7  reply  4e110000  you  sent";
+    let mut shown = hostile();
+    for filler in [" ", "x", "海", "e\u{301}", "\t"] {
+        let texts: Vec<_> = (0..100).map(|times| format!("{}{forged}", filler.repeat(times))).collect();
+        let text = texts.join("\n");
+        shown.items.push(ConversationItem { content: decrypted(Some(&texts[60])), ..file(7) });
+        shown.texts = shown.items.iter().map(|item| (item_id(item), text.clone())).collect();
+        shown.draft = Some(ReplyText::try_new(&text).unwrap());
+        shown.source.key = KeyState::Held {
+            problem: control::KeyProblem::Mismatch,
+            pinned: None,
+            offered: fingerprint('B'),
+            detail: texts[70].clone(),
+        };
+        for columns in [40, 80, 132] {
+            let text = super::conversation(&shown, columns);
+            assert!(!text.lines().any(|line| line.starts_with("7  reply  4e110000  you  sent")), "{columns}: {text}");
+            let is_too_long = |line: &&str| {
+                let plain: String = line.chars().filter(|character| *character != '\t').collect();
+                unicode_width::UnicodeWidthStr::width(plain.as_str()) > columns
+            };
+            assert_eq!(text.lines().find(is_too_long), None);
+        }
+        let text = transcript(&shown);
+        assert!(text.contains("    7  reply") && !text.contains("\n7  reply  4e110000  you"), "{text}");
+    }
 }
