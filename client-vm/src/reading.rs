@@ -150,7 +150,9 @@ fn of_decrypt(error: &DecryptError) -> Meaning {
             Meaning::Sealed(Seal::Corrupt)
         }
         DecryptError::TooLarge { .. } | DecryptError::TooDeep { .. } => Meaning::Sealed(Seal::TooLarge),
-        DecryptError::ForPassphrase | DecryptError::Unsupported(_) => Meaning::Sealed(Seal::Other),
+        DecryptError::ForPassphrase | DecryptError::Unsupported(_) | DecryptError::Stalled(_) => {
+            Meaning::Sealed(Seal::Other)
+        }
         DecryptError::Read(_) | DecryptError::Write(_) => Meaning::Later,
         DecryptError::Cancelled => Meaning::Stopped,
     }
