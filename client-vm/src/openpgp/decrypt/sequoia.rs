@@ -199,8 +199,7 @@ struct Helper<'a> {
 impl VerificationHelper for Helper<'_> {
     fn inspect(&mut self, packet: &PacketParser<'_>) -> openpgp::Result<()> {
         // Before any plaintext, and after the last of it, this is the only place where it can be stopped.
-        let taken =
-            if self.stop.is_cancelled() { Err(DecryptError::Cancelled) } else { self.packets.take(packet) };
+        let taken = if self.stop.is_cancelled() { Err(DecryptError::Cancelled) } else { self.packets.take(packet) };
         taken.map_err(|error| self.findings.note(error).into())
     }
 

@@ -75,7 +75,8 @@ fn who_refused_is_told() {
 }
 
 /// What GnuPG says of a message that it has opened, before and after what is in it.
-const OPENED: &str = "[GNUPG:] ENC_TO 7D3E97CAA7341B76 18 0\n[GNUPG:] BEGIN_DECRYPTION\n[GNUPG:] DECRYPTION_INFO 2 9 0\n";
+const OPENED: &str =
+    "[GNUPG:] ENC_TO 7D3E97CAA7341B76 18 0\n[GNUPG:] BEGIN_DECRYPTION\n[GNUPG:] DECRYPTION_INFO 2 9 0\n";
 const ENDED: &str = "[GNUPG:] DECRYPTION_OKAY\n[GNUPG:] GOODMDC\n[GNUPG:] END_DECRYPTION\n";
 
 /// A source can have GnuPG say each of these: none of them may look as if the key could not be reached.
@@ -123,7 +124,10 @@ fn f6_a_layer_inside_that_has_no_key_here_names_its_own() {
     let inside = "[GNUPG:] NO_SECKEY 1111111111111111\n[GNUPG:] BEGIN_DECRYPTION\n[GNUPG:] DECRYPTION_FAILED\n\
         [GNUPG:] END_DECRYPTION\n";
     let error = of(&format!("{OPENED}{inside}{ENDED}")).explain(exit(2), &["7D3E97CAA7341B76".to_owned()]);
-    assert!(matches!(&error, DecryptError::NoSecretKey { recipients } if *recipients == ["1111111111111111"]), "{error}");
+    assert!(
+        matches!(&error, DecryptError::NoSecretKey { recipients } if *recipients == ["1111111111111111"]),
+        "{error}"
+    );
 }
 
 #[test]
