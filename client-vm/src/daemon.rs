@@ -45,6 +45,9 @@ pub const READY: &str = "listening on";
 const MAX_FRONT_ENDS: usize = 64;
 /// How long front ends may take to get their last answers when the daemon ends.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How long work that blocks may take to end once everything else has: what does not hear that it is to stop ends with
+/// the process, which leaves nothing that the next start does not repair.
+const LAST_WORK: Duration = Duration::from_secs(5);
 
 /// The daemon could not start, or could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +117,9 @@ pub fn run(settings: &Settings) -> Result<(), DaemonError> {
     let store = Store::open(&settings.home)?;
     let files = Files::open(&settings.home).map_err(set_up(&settings.home))?;
     let desk = Desk { store, files, files_without_etag: settings.files_without_etag };
-    runtime.block_on(serve(settings, desk))
+    let ended = runtime.block_on(serve(settings, desk));
+    runtime.shutdown_timeout(LAST_WORK);
+    ended
 }
 
 fn lock(settings: &Settings) -> Result<Flock<std::fs::File>, DaemonError> {

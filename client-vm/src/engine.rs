@@ -188,7 +188,7 @@ enum Ended {
     /// A document was closed, or broke off; none where it was not opened.
     Viewer(Option<Result<(), Failure>>),
     /// A device VM's call has ended.
-    Device(Answer<DeviceStatus>, Result<DeviceStatus, Failure>),
+    Device(Answer<DeviceStatus>, Result<DeviceStatus, Failure>, bool),
     /// Work that nobody waits for: a logout, a closed call, a status.
     Done,
 }
@@ -322,7 +322,7 @@ impl Engine {
             Ok((task, Ended::Fetch(ended))) => self.fetch_ended(task, *ended).await,
             Ok((task, Ended::Read(ended))) => self.read_ended(task, *ended).await,
             Ok((task, Ended::Viewer(ended))) => self.viewer_ended(task, ended),
-            Ok((_, Ended::Device(answer, done))) => self.device_ended(answer, done),
+            Ok((_, Ended::Device(answer, done, gone))) => self.device_ended(answer, done, gone),
             Ok((_, Ended::SecretKeys(changed))) => self.secret_keys_ended(changed).await,
             Ok((_, Ended::NewsroomKey(checked))) => self.note_newsroom_key(&checked),
             Ok((_, Ended::ReplyChecked(reply))) => self.reply_checked(*reply).await,

@@ -58,6 +58,8 @@ pub struct Leftover {
     pub log: bool,
     /// Whether something has gone of which unused parts of the database's pages may hold copies.
     pub pages: bool,
+    /// Whether what was made for a device VM is still there; nothing may be made for one meanwhile.
+    pub archive: bool,
 }
 
 /// What an erasure has done.
@@ -71,6 +73,8 @@ pub struct Erased {
     pub failed: Option<Stuck>,
     /// The files that nobody has noted among that.
     pub orphans: BTreeSet<FileNumber>,
+    /// Whether what was made for a device VM is among that.
+    pub archive: bool,
     /// Whether something has gone since the pages were written anew, as [`Leftover::pages`] says.
     pub pages: bool,
     /// How the write-ahead log is.
@@ -80,16 +84,16 @@ pub struct Erased {
 /// Files that could not be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
-    /// Of how many items.
+    /// Of how many items. What was made for a device VM counts as one.
     pub items: u64,
     /// Why the first of them could not.
     pub reason: String,
 }
 
 impl Stuck {
-    /// One more.
-    fn note(stuck: &mut Option<Self>, number: FileNumber, error: &io::Error) {
-        tracing::error!(number = number.0, %error, "could not remove a file");
+    /// One more, of an item or of none.
+    fn note(stuck: &mut Option<Self>, number: Option<FileNumber>, error: &io::Error) {
+        tracing::error!(number = number.map(|number| number.0), %error, "could not remove a file");
         match stuck {
             Some(stuck) => stuck.items = stuck.items.saturating_add(1),
             None => *stuck = Some(Self { items: 1, reason: error.to_string() }),
@@ -137,6 +141,14 @@ pub async fn erase(
     }
     let orphans = leftover.orphans.into_iter().collect();
     erased.orphans = unlink(files, orphans, &mut erased.failed, &watcher).await?.1;
+    if leftover.archive {
+        let files = files.clone();
+        let removing = tokio::task::spawn_blocking(move || files.remove_archive());
+        if let Err(error) = removing.await.map_err(|_| StoreError::CutOff)? {
+            Stuck::note(&mut erased.failed, None, &error);
+            erased.archive = true;
+        }
+    }
     if leftover.pages {
         store.rewrite().await?;
         watcher.step(Step::Rewritten);
@@ -175,7 +187,7 @@ async fn unlink(
     });
     let (removed, failed) = removing.await.map_err(|_| StoreError::CutOff)?;
     for (number, error) in &failed {
-        Stuck::note(stuck, *number, error);
+        Stuck::note(stuck, Some(*number), error);
     }
     Ok((removed, failed.into_iter().map(|(number, _)| number).collect()))
 }

@@ -150,7 +150,9 @@ fn of_decrypt(error: &DecryptError) -> Meaning {
             Meaning::Sealed(Seal::Corrupt)
         }
         DecryptError::TooLarge { .. } | DecryptError::TooDeep { .. } => Meaning::Sealed(Seal::TooLarge),
-        DecryptError::ForPassphrase | DecryptError::Unsupported(_) => Meaning::Sealed(Seal::Other),
+        DecryptError::ForPassphrase | DecryptError::Unsupported(_) | DecryptError::Stalled(_) => {
+            Meaning::Sealed(Seal::Other)
+        }
         DecryptError::Read(_) | DecryptError::Write(_) => Meaning::Later,
         DecryptError::Cancelled => Meaning::Stopped,
     }
@@ -296,6 +298,7 @@ impl Opening {
                 stage = Stage::Inner;
                 bytes = within.metadata()?.len();
                 file = within;
+                name = name.map(without_envelope);
             }
         }
         self.watcher.step(Step::Unpacked);
@@ -325,6 +328,8 @@ impl Opening {
     fn inner(&self, message: File, out: &mut (dyn Write + Send), limits: &Limits) -> Result<Inner, ReadError> {
         match self.desk.decryptor.decrypt(message, out, limits, &self.stop) {
             Ok(_) => Ok(Inner::Opened),
+            // It only began like one.
+            Err(DecryptError::NotEncrypted) => Ok(Inner::None),
             Err(error) => match error.verdict() {
                 Verdict::Never | Verdict::AfterKeyChange => Ok(Inner::Closed),
                 Verdict::WhenUserActs | Verdict::Later => Err(error.into()),
@@ -336,12 +341,28 @@ impl Opening {
 /// Whether what begins so may be an encrypted OpenPGP message: armored, or with an encrypted session key (RFC 9580, 4.2 and
 /// 5.1) at its beginning.
 fn is_openpgp(first: &[u8]) -> bool {
-    match first {
-        // The old form of a header with a length of one or two bytes, the new one with the same; then the version.
-        [0x84, _, 3, ..] | [0x85, _, _, 3, ..] => true,
-        [0xc1, length, 3 | 6, ..] if *length < 192 => true,
-        [0xc1, 192..=223, _, 3 | 6, ..] => true,
-        _ => first.trim_ascii_start().starts_with(ARMOR),
+    let packet = match first {
+        // The old form of a header with a length of one or two bytes, and the new one with the same.
+        [0x84, _, packet @ ..] | [0x85, _, _, packet @ ..] => packet,
+        [0xc1, length, packet @ ..] if *length < 192 => packet,
+        [0xc1, 192..=223, _, packet @ ..] => packet,
+        _ => return first.trim_ascii_start().starts_with(ARMOR),
+    };
+    match packet {
+        // The key's id, and which of the algorithms for encryption it is for.
+        [3, rest @ ..] => rest.get(8).is_some_and(|algorithm| matches!(algorithm, 1 | 2 | 16 | 18 | 25 | 26)),
+        // How long its fingerprint is, of a key of version 4 or 6, or hidden.
+        [6, 0 | 21 | 33, ..] => true,
+        _ => false,
+    }
+}
+
+/// The name of a file without what says that it is encrypted, which it is no more.
+fn without_envelope(name: String) -> String {
+    let is_envelope = |last: &str| ["gpg", "pgp", "asc"].iter().any(|known| last.eq_ignore_ascii_case(known));
+    match name.rsplit_once('.') {
+        Some((rest, last)) if is_envelope(last) && !rest.is_empty() => rest.to_owned(),
+        _ => name,
     }
 }
 

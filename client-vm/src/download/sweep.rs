@@ -21,7 +21,7 @@ pub async fn sweep(desk: &Desk) -> Result<Leftover, FetchError> {
     let erased = erase(&desk.store, &desk.files, &HashSet::new(), log, Arc::new(())).await?;
     let noted: HashMap<FileNumber, Held> = desk.store.read(downloads::numbers).await?.into_iter().collect();
     let files = desk.files.clone();
-    let (vanished, orphans) = blocking(move || {
+    let (vanished, orphans, archive) = blocking(move || {
         let listing = files.list()?;
         // Names of files are in no log.
         if !listing.strange.is_empty() {
@@ -41,6 +41,7 @@ pub async fn sweep(desk: &Desk) -> Result<Leftover, FetchError> {
         for (number, error) in &failed {
             tracing::error!(number = number.map(|number| number.0), %error, "could not remove or rename a file");
         }
+        let archive = failed.iter().any(|(number, _)| number.is_none());
         // Of an item that is noted they go with the item.
         let orphans = failed.into_iter().filter_map(|(number, _)| number).filter(|number| !noted.contains_key(number));
         let orphans: BTreeSet<_> = orphans.collect();
@@ -50,7 +51,7 @@ pub async fn sweep(desk: &Desk) -> Result<Leftover, FetchError> {
             Held::Part | Held::Text => true,
         };
         let vanished = noted.iter().filter(|(number, held)| !there((number, held)));
-        Ok((vanished.map(|(number, _)| *number).collect::<Vec<_>>(), orphans))
+        Ok((vanished.map(|(number, _)| *number).collect::<Vec<_>>(), orphans, archive))
     })
     .await?;
     desk.store
@@ -60,7 +61,7 @@ pub async fn sweep(desk: &Desk) -> Result<Leftover, FetchError> {
         .await?;
     // Nobody knows whether the last start came so far.
     let pages = desk.store.needs_rewriting().await?;
-    Ok(Leftover { orphans, log: erased.log == Log::Full, pages })
+    Ok(Leftover { orphans, log: erased.log == Log::Full, pages, archive })
 }
 
 type Noted = HashMap<FileNumber, Held>;

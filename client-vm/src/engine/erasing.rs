@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{ErasureFault, Event, FailureKind, HeldRemoval, RemovalVerdict};
+use control::{ErasureFault, Event, Failure, FailureKind, HeldRemoval, RemovalVerdict};
 use protocol::value::SourceId;
 use tokio::task::Id;
 use tokio::time::Instant;
@@ -51,6 +51,8 @@ pub(super) struct Erasing {
     gone: u64,
     /// Files that nobody has noted.
     orphans: BTreeSet<FileNumber>,
+    /// What was made for a device VM could not be removed.
+    archive: bool,
     /// When to try again by itself.
     pub(super) wake: Option<Instant>,
 }
@@ -62,11 +64,25 @@ struct Running {
     begun: Instant,
     /// Whether it writes the pages anew.
     pages: bool,
+    /// Whether it removes what was made for a device VM.
+    archive: bool,
 }
 
 impl Erasing {
     pub(super) fn new(leftover: Leftover) -> Self {
-        Self { orphans: leftover.orphans, log: leftover.log, pages: leftover.pages, ..Self::default() }
+        let Leftover { orphans, log, pages, archive } = leftover;
+        Self { orphans, log, pages, archive, ..Self::default() }
+    }
+
+    /// What is made for the next call of a device VM is not to be taken for what the last one has left.
+    pub(super) fn refuse_if_it_removes_an_archive(&self) -> Result<(), Failure> {
+        match &self.running {
+            Some(running) if running.archive => Err(failure::failure(
+                FailureKind::Conflict,
+                "what was given to a device VM before is still being removed: try again",
+            )),
+            Some(_) | None => Ok(()),
+        }
     }
 }
 
@@ -82,6 +98,14 @@ impl Engine {
         self.erasing.rest = None;
         self.erasing.finishing = true;
         if self.erasing.pages || self.erasing.log {
+            self.erase();
+        }
+    }
+
+    /// What was made for a device VM is still there, or is gone with the last call.
+    pub(super) fn erase_archive(&mut self, there: bool) {
+        let was_there = std::mem::replace(&mut self.erasing.archive, there);
+        if there || was_there {
             self.erase();
         }
     }
@@ -108,10 +132,11 @@ impl Engine {
         let begun = Instant::now();
         let pages = self.erasing.pages && self.erasing.rest.is_none_or(|rest| rest <= begun);
         self.erasing.pages &= !pages;
-        let leftover = Leftover { orphans: self.erasing.orphans.clone(), log, pages };
+        let archive = self.erasing.archive && self.handing_over.has_no_device_call();
+        let leftover = Leftover { orphans: self.erasing.orphans.clone(), log, pages, archive };
         let erasing =
             async move { Ended::Erased(Box::new(erase(&store, &files, &busy, leftover, Arc::new(())).await)) };
-        self.erasing.running = Some(Running { task: self.tasks.spawn(erasing).id(), begun, pages });
+        self.erasing.running = Some(Running { task: self.tasks.spawn(erasing).id(), begun, pages, archive });
     }
 
     /// Erases what was in use when it was last tried.
@@ -135,6 +160,7 @@ impl Engine {
     /// An erasure has ended.
     pub(super) fn erased(&mut self, erased: Result<Erased, StoreError>) {
         let running = self.erasing.running.take();
+        let tried_archive = running.as_ref().is_some_and(|running| running.archive);
         let rewritten = running.filter(|running| running.pages);
         if let Some(running) = rewritten.filter(|_| !self.erasing.finishing) {
             let rest = running.begun.elapsed().saturating_mul(REST).max(LEAST_REST);
@@ -152,6 +178,9 @@ impl Engine {
                     self.erasing.log_wait = None;
                 }
                 self.erasing.orphans = erased.orphans;
+                if tried_archive {
+                    self.erasing.archive = erased.archive;
+                }
                 self.erasing.gone = self.erasing.gone.saturating_add(u64::try_from(erased.removed).unwrap_or(u64::MAX));
                 self.note_fault(erased.failed);
             }

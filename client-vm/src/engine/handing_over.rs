@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** at most [`MAX_CALLS`] of them go on, one of each item, and one of a device VM.
 //!
-//! **Invariant:** what was put there for a call is gone when its end is told.
+//! **Invariant:** what was put there for a call is gone when its end is told, or `status` says that it is not.
 
 use std::collections::HashMap;
 
@@ -68,6 +68,11 @@ impl HandingOver {
         Ok(())
     }
 
+    /// Whether no device VM has anything to do.
+    pub(super) fn has_no_device_call(&self) -> bool {
+        self.device.is_none()
+    }
+
     fn refuse_if_busy(&self) -> Result<(), Failure> {
         if self.device.is_some() {
             return Err(failure(
@@ -104,21 +109,30 @@ async fn hand_over(
     }
 }
 
-/// Has a device VM do its task. The archive goes, whatever comes of it.
+/// Has a device VM do its task, and says what came of it, and whether the archive is gone: what was done there was done,
+/// whether it is or not.
 async fn have_done(
     desk: &HandoverDesk,
     opener: &Opener,
     vm: &TargetName,
     task: DeviceTask,
     stop: &CancellationToken,
-) -> Result<DeviceStatus, HandoverError> {
-    let archive = desk.archive(task, stop).await?;
+) -> (Result<DeviceStatus, HandoverError>, bool) {
+    let archive = match desk.archive(task, stop).await {
+        Ok(archive) => archive,
+        // What was begun of it is gone, or could not even be begun.
+        Err(error) => return (Err(error), true),
+    };
     let ended = match opener.open(vm, &archive) {
         Ok(running) => running.ended(stop).await,
         Err(error) => Err(error),
     };
-    desk.remove_archive().await?;
-    read_status(&ended?, vm)
+    let done = ended.and_then(|ended| read_status(&ended, vm));
+    let removed = desk.remove_archive().await;
+    if let Err(error) = &removed {
+        tracing::error!(error = failure::chain(error), "could not remove what a device VM was given");
+    }
+    (done, removed.is_ok())
 }
 
 impl Engine {
@@ -174,6 +188,7 @@ impl Engine {
     /// Has a device VM do something. It ends when nobody waits for the answer any more.
     pub(super) fn have_device_do(&mut self, task: DeviceTask, mut answer: Answer<DeviceStatus>) {
         let refused = self.handing_over.refuse_if_busy().and_then(|()| self.handing_over.refuse_if_full());
+        let refused = refused.and_then(|()| self.erasing.refuse_if_it_removes_an_archive());
         if let Err(told) = refused {
             answer.give(Err(told));
             return;
@@ -181,7 +196,7 @@ impl Engine {
         let (desk, opener) = (self.handing_over.desk.clone(), self.handing_over.opener.clone());
         let (vm, stop) = (self.handing_over.vm(&task).clone(), self.quit.child_token());
         let spawned = self.tasks.spawn(async move {
-            let done = {
+            let (done, gone) = {
                 let working = have_done(&desk, &opener, &vm, task, &stop);
                 tokio::pin!(working);
                 tokio::select! {
@@ -196,14 +211,21 @@ impl Engine {
                 Ok(status) => tracing::info!(status = status.word(), "a device VM's call ended"),
                 Err(_) => tracing::warn!("a device VM's call failed"),
             }
-            Ended::Device(answer, done.map_err(|error| failure::of_handover(&error)))
+            Ended::Device(answer, done.map_err(|error| failure::of_handover(&error)), gone)
         });
         self.handing_over.device = Some(spawned.id());
     }
 
-    /// A device VM's call has ended. Whoever hears of it may make the next one.
-    pub(super) fn device_ended(&mut self, answer: Answer<DeviceStatus>, done: Result<DeviceStatus, Failure>) {
+    /// A device VM's call has ended. Whoever hears of it may make the next one. `gone` says whether what the VM was given is
+    /// not here any more; where it is, its removal is tried again.
+    pub(super) fn device_ended(
+        &mut self,
+        answer: Answer<DeviceStatus>,
+        done: Result<DeviceStatus, Failure>,
+        gone: bool,
+    ) {
         self.handing_over.device = None;
+        self.erase_archive(!gone);
         answer.give(done);
     }
 

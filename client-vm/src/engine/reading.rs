@@ -1,9 +1,15 @@
 //! The lane that decrypts what is there. It needs no session, and no pause holds it up.
 //!
 //! **Invariant:** at most [`PERMITS`] uses of the private key's backend are under way.
+//!
+//! **Invariant:** an item that cannot be opened is no longer the first: not after it failed, whosever fault that was, and
+//! not in the next daemon, where this one ended before the item did.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::convert::Infallible;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::{Event, FailureKind, ReadChange, ReadStep, Seal};
 use protocol::value::ItemId;
@@ -16,14 +22,16 @@ use super::{Ended, Engine};
 use crate::failure::{self, failure};
 use crate::reading::{Meaning, Read, ReadError, ReadingDesk, read};
 use crate::store::downloads::{self, Candidate};
-use crate::store::{StoreError, reading};
+use crate::store::{Store, StoreError, reading};
 
 /// How many uses of the backend may be under way: each may be a qrexec call.
 pub(super) const PERMITS: usize = 2;
 /// How many items are read from the store at once.
 const READ_AT_ONCE: usize = 512;
 /// How long to leave a store alone that has failed.
-const AFTER_STORE_FAULT: std::time::Duration = std::time::Duration::from_secs(5);
+const AFTER_STORE_FAULT: Duration = Duration::from_secs(5);
+/// How long an item may be being opened before that is noted.
+const LONG: Duration = Duration::from_secs(10);
 
 /// The lane's state.
 #[derive(Debug)]
@@ -114,6 +122,23 @@ fn change(candidate: Candidate, step: ReadStep) -> Event {
     Event::Read(ReadChange { source: candidate.source, item: candidate.item.id(), step })
 }
 
+/// Waits for an item to be opened. Where that takes long it is noted as an attempt meanwhile.
+async fn noting_long<T>(store: &Store, candidate: Candidate, opening: impl Future<Output = T>) -> T {
+    let note = async {
+        tokio::time::sleep(LONG).await;
+        let noted = store.write(move |transaction| reading::note_attempt(transaction, candidate, None));
+        if let Err(error) = noted.await {
+            tracing::error!(error = failure::chain(&error), "could not note that an item takes long");
+        }
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        biased;
+        ended = opening => ended,
+        never = note => match never {},
+    }
+}
+
 impl Engine {
     /// Begins to open what is due and has room, unless the daemon ends.
     pub(super) async fn start_reading(&mut self) {
@@ -181,7 +206,8 @@ impl Engine {
         let task = self.tasks.spawn(async move {
             // Never closed.
             let _permit = permits.acquire_owned().await;
-            Ended::Read(Box::new(read(&desk, candidate, Arc::new(()), &stop).await))
+            let opening = read(&desk, candidate, Arc::new(()), &stop);
+            Ended::Read(Box::new(noting_long(&desk.store, candidate, opening).await))
         });
         self.reading.running.insert(task.id(), Opening { candidate, cancel });
         self.emit(change(candidate, ReadStep::Started));
@@ -222,7 +248,8 @@ impl Engine {
         tracing::warn!(item = %candidate.item.id(), ?meaning, "an item could not be decrypted");
         match meaning {
             Meaning::Barred => {
-                // Nothing else would come out better.
+                // Nothing else would come out better now. Next time others are asked about first: so it does no more than
+                // that if the fault is its own after all.
                 self.rest_reading(&reason);
                 self.postpone_reading(candidate, reason, false).await;
             }
@@ -266,8 +293,12 @@ impl Engine {
         let (stored, now) = (reason.clone(), self.clock.now());
         let (waits, jitter) = (self.acting.waits(), fastrand::f64());
         let postponed = self.store.write(move |transaction| {
-            let wait = own_fault.then_some((now, &waits, jitter, std::time::Duration::ZERO));
-            downloads::postpone(transaction, candidate.item, &stored, wait)
+            if own_fault {
+                let wait = Some((now, &waits, jitter, Duration::ZERO));
+                downloads::postpone(transaction, candidate.item, &stored, wait).map(drop)
+            } else {
+                reading::note_attempt(transaction, candidate, Some(&stored))
+            }
         });
         if let Err(error) = postponed.await {
             tracing::error!(error = failure::chain(&error), "could not note why an item waits");
@@ -329,5 +360,57 @@ impl Engine {
         for opening in self.reading.running.values() {
             opening.cancel.cancel();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::value::{SourceId, SubmissionId};
+    use rusqlite::params;
+
+    use super::*;
+    use crate::store::outbox::ItemName;
+
+    async fn attempts(store: &Store) -> u32 {
+        let read = |transaction: &rusqlite::Transaction<'_>| {
+            Ok(transaction.query_row("SELECT attempts FROM local_item", [], |row| row.get(0))?)
+        };
+        store.read(read).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_long_is_noted_while_it_runs() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let source: SourceId = "00000001-0000-4000-8000-000000000000".parse().unwrap();
+        let message: SubmissionId = "00000002-0000-4000-8000-000000000000".parse().unwrap();
+        let candidate = Candidate { source, item: ItemName::Message(message) };
+        let held = store.write(move |transaction| {
+            transaction.execute(
+                "INSERT INTO server_source (id, digest, designation, starred, last_updated_us, interactions)
+                 VALUES (?1, zeroblob(32), 'calm sea', 0, 1, 1)",
+                [source.as_str()],
+            )?;
+            transaction.execute(
+                "INSERT INTO server_submission (id, digest, source_id, kind, item_order, size_bytes)
+                 VALUES (?1, zeroblob(32), ?2, 'message', 1, 9)",
+                params![message.as_str(), source.as_str()],
+            )?;
+            downloads::note_claim(transaction, candidate.item, None)?;
+            downloads::note_downloaded(transaction, candidate, 9)
+        });
+        assert!(held.await.unwrap());
+        noting_long(&store, candidate, std::future::ready(())).await;
+        assert_eq!(attempts(&store).await, 0);
+        let opening = async {
+            tokio::time::sleep(2 * LONG).await;
+            for _ in 0..100_000 {
+                if attempts(&store).await > 0 {
+                    return;
+                }
+            }
+        };
+        noting_long(&store, candidate, opening).await;
+        assert_eq!(attempts(&store).await, 1);
     }
 }

@@ -16,6 +16,7 @@ mod envelope;
 mod gpg_agent;
 mod gpg_error;
 mod key_file;
+mod packets;
 mod process;
 mod sequoia;
 mod sink;
@@ -128,6 +129,9 @@ pub enum DecryptError {
         /// The most that may come out of this message, in bytes.
         limit: u64,
     },
+    /// It was open, and nothing came out of it any more.
+    #[error("the key's VM had opened the message, and then unpacked it for {} s without a byte of it", .0.as_secs())]
+    Stalled(Duration),
     /// It is packed too often.
     #[error("the message is encrypted or compressed more than {limit} times over")]
     TooDeep {
@@ -246,7 +250,7 @@ impl DecryptError {
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::NoSecretKey { .. } | Self::Locked | Self::NoPublicKey(_) => Verdict::AfterKeyChange,
-            Self::Denied(_) => Verdict::WhenUserActs,
+            Self::Denied(_) | Self::Stalled(_) => Verdict::WhenUserActs,
             Self::Unavailable(_) | Self::Read(_) | Self::Write(_) | Self::Cancelled => Verdict::Later,
             Self::ForPassphrase
             | Self::Cut

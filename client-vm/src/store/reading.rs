@@ -17,8 +17,8 @@ use crate::files::FileNumber;
 /// The items whose ciphertext is there and that are to be decrypted.
 const TO_DECRYPT: &str = "c.state = 'downloaded' AND NOT c.being_deleted";
 
-/// What is to be decrypted next, at most `most` items: messages and replies before files, and of these those of the source
-/// that wrote last first.
+/// What is to be decrypted next, at most `most` items: what was tried less often first, so that nothing that fails holds up
+/// the rest; of these messages and replies before files, and of these those of the source that wrote last first.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -32,9 +32,9 @@ pub fn due(
         "SELECT c.source_id, c.id, c.kind,
                 CASE WHEN c.wait_from_us IS NULL OR ?1 < c.wait_from_us THEN 0
                      ELSE max(c.wait_from_us + c.wait_us - ?1, 0) END
-         FROM item_content AS c LEFT JOIN server_source AS s ON s.id = c.source_id
+         FROM item_content AS c JOIN local_item AS l ON l.id = c.number LEFT JOIN server_source AS s ON s.id = c.source_id
          WHERE {TO_DECRYPT}
-         ORDER BY c.kind = 'file', CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
+         ORDER BY l.attempts, c.kind = 'file', CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
     ))?;
     let mut rows = statement.query([now.as_i64()])?;
     let mut due = Due::default();
@@ -110,6 +110,25 @@ pub fn note_decrypted(
             plaintext.text
         ])?;
     Ok(true)
+}
+
+/// Notes that an item was, or is being, tried once more; and why it could not be opened, if that is known.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn note_attempt(
+    transaction: &Transaction<'_>,
+    candidate: Candidate,
+    reason: Option<&str>,
+) -> Result<(), StoreError> {
+    if let Some(number) = job(transaction, candidate)? {
+        transaction
+            .prepare_cached(
+                "UPDATE local_item SET attempts = attempts + 1, reason = coalesce(?2, reason) WHERE id = ?1",
+            )?
+            .execute(params![number.0, reason])?;
+    }
+    Ok(())
 }
 
 /// Notes that an item could not be decrypted and is not tried again by itself. Gives `false`, and notes nothing, where it is

@@ -10,6 +10,7 @@ mod bombs;
 mod damage;
 mod kinds;
 mod messages;
+mod packets;
 mod random;
 mod split_gpg;
 mod stage;

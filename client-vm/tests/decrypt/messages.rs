@@ -11,7 +11,7 @@ use sequoia_openpgp::serialize::SerializeInto as _;
 use sequoia_openpgp::serialize::stream::{
     Armorer, Compressor, Encryptor, LiteralWriter, Message, Recipient, Signer, padding::Padder,
 };
-use sequoia_openpgp::types::{AEADAlgorithm, CompressionAlgorithm, Features, SymmetricAlgorithm};
+use sequoia_openpgp::types::{AEADAlgorithm, CompressionAlgorithm, Features, HashAlgorithm, SymmetricAlgorithm};
 use sequoia_openpgp::{Cert, KeyHandle};
 
 /// How a message is made.
@@ -148,6 +148,45 @@ pub(crate) fn short(cert: &Cert, layers: usize, length: usize) -> Vec<u8> {
     writer.write_all(&bytes).unwrap();
     writer.finalize().unwrap();
     outer
+}
+
+/// A packet with its length in full.
+pub(crate) fn packet(tag: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&[0xC0 | tag, 255], &length[..], body].concat()
+}
+
+/// A packet of plaintext.
+pub(crate) fn literal(plaintext: &[u8]) -> Vec<u8> {
+    packet(11, &[&b"b\0\0\0\0\0"[..], plaintext].concat())
+}
+
+/// A packet of packets that are compressed, with `after` behind what is compressed.
+pub(crate) fn compressed(packets: &[u8], after: &[u8]) -> Vec<u8> {
+    let mut deflate = flate2::write::DeflateEncoder::new(vec![1], flate2::Compression::best());
+    deflate.write_all(packets).unwrap();
+    packet(8, &[&deflate.finish().unwrap()[..], after].concat())
+}
+
+/// A session key's packet, and the encrypted packet that it opens, in which are these packets.
+pub(crate) fn by_hand(cert: &Cert, packets: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let algorithm = SymmetricAlgorithm::AES256;
+    let session_key = SessionKey::from(vec![7; 32]);
+    let key = cert.keys().subkeys().next().unwrap();
+    let pkesk = PKESK3::for_recipient(algorithm, &session_key, key.key()).unwrap();
+    // RFC 9580, section 5.13.1: a block, the end of it once more, and a hash at the end.
+    let mut plaintext = [&[9; 18], packets, &[0xd3, 0x14]].concat();
+    let mut hash = HashAlgorithm::SHA1.context().unwrap().for_digest();
+    hash.update(&plaintext);
+    plaintext.extend(hash.into_digest().unwrap());
+    let body = [&[1], &sealed(algorithm, &session_key, &plaintext)[..]].concat();
+    (Packet::from(PKESK::from(pkesk)).to_vec().unwrap(), packet(18, &body))
+}
+
+/// A message that is well encrypted and has these packets in it.
+pub(crate) fn with_packets(cert: &Cert, packets: &[u8]) -> Vec<u8> {
+    let (key, body) = by_hand(cert, packets);
+    [key, body].concat()
 }
 
 fn sealed(algorithm: SymmetricAlgorithm, key: &SessionKey, plaintext: &[u8]) -> Vec<u8> {

@@ -15,8 +15,7 @@ use crate::stage::{Gpg, Key, decrypt, file, is_skipped};
 const GOOD: &str = r#"
     say() { echo "[GNUPG:] $1" >&2; }
     say 'BEGIN_DECRYPTION'; say 'DECRYPTION_INFO 2 9 0'; say 'PLAINTEXT 62 0 '
-    say 'DECRYPTION_OKAY'; say 'GOODMDC'; say 'END_DECRYPTION'
-"#;
+    say 'DECRYPTION_OKAY'; say 'GOODMDC'; say 'END_DECRYPTION'"#;
 /// Long enough for a shell to start, when there is much else to do.
 const SHORT: Duration = Duration::from_millis(700);
 
@@ -42,7 +41,9 @@ fn f4_what_comes_out_never_decides() {
     let wordless = error_of("cat >/dev/null; echo plaintext");
     assert!(matches!(wordless, DecryptError::Unavailable(Unavailable::Ended)), "{wordless:?}");
     let failed = error_of(&format!("cat >/dev/null; echo plaintext; {GOOD}; exit 2"));
-    assert!(matches!(failed, DecryptError::Unavailable(Unavailable::Ended)), "{failed:?}");
+    assert!(matches!(failed, DecryptError::Corrupt(Corruption::Malformed)), "{failed:?}");
+    let broken = error_of(&format!("cat >/dev/null; echo plaintext; {GOOD}; echo EOF >&2; exit 1"));
+    assert!(matches!(broken, DecryptError::Unavailable(Unavailable::Ended)), "{broken:?}");
     let killed = error_of(&format!("cat >/dev/null; echo plaintext; {GOOD}; kill -9 $$"));
     assert!(matches!(killed, DecryptError::Unavailable(Unavailable::Ended)), "{killed:?}");
     let bad = error_of("cat >/dev/null; echo plaintext; echo '[GNUPG:] BADMDC' >&2; exit 0");
@@ -106,6 +107,21 @@ fn endless_talk_is_no_sign_of_life() {
     let gpg = Gpg::new();
     let script = "exec yes 'gpg: nothing new' >&2";
     let error = decrypt(&gpg.client(script).patience(SHORT), &any()).unwrap_err();
+    assert!(matches!(error, DecryptError::Unavailable(Unavailable::Silent(_))), "{error:?}");
+}
+
+/// A few hundred bytes can keep GnuPG unpacking for hours.
+#[test]
+fn f5_an_open_message_that_gives_nothing_is_sealed_and_bars_nothing() {
+    let gpg = Gpg::new();
+    let open = "cat >/dev/null; echo '[GNUPG:] BEGIN_DECRYPTION' >&2; echo '[GNUPG:] DECRYPTION_INFO 2 9 0' >&2";
+    let script = format!("{open}; exec tail -f /dev/null");
+    let error = decrypt(&gpg.client(&script).patience(SHORT), &any()).unwrap_err();
+    assert!(matches!(error, DecryptError::Stalled(_)), "{error:?}");
+    assert_eq!(error.verdict(), Verdict::WhenUserActs);
+    // Somebody may be asked about the key of a layer inside.
+    let script = format!("{open}; echo '[GNUPG:] ENC_TO 7D3E97CAA7341B76 18 0' >&2; exec tail -f /dev/null");
+    let error = decrypt(&gpg.client(&script).patience(SHORT), &any()).unwrap_err();
     assert!(matches!(error, DecryptError::Unavailable(Unavailable::Silent(_))), "{error:?}");
 }
 

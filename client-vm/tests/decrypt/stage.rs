@@ -151,7 +151,6 @@ impl Gpg {
     }
 
     /// Ends the agent.
-    #[cfg(feature = "gpg-agent")]
     pub(crate) fn end_agent(&self) {
         self.gpgconf(&["--kill", "gpg-agent"]);
     }

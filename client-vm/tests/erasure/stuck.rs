@@ -79,6 +79,26 @@ async fn d4_the_other_files_of_an_item_go() {
     assert!(!house.files.plaintext(number).exists());
 }
 
+/// What was made for a device VM, and may hold a passphrase, is told of like an item until it is gone.
+#[tokio::test]
+async fn what_a_device_vm_was_given_is_tried_again() {
+    let home = tempfile::tempdir().unwrap();
+    let house = House::full(home.path(), 14).await;
+    // The folder of what is shown is none: nothing can be removed from it.
+    let viewing = home.path().join("viewing");
+    clear(&viewing);
+    std::fs::write(&viewing, "").unwrap();
+    let archive = || Leftover { archive: true, ..Leftover::default() };
+    let erased = house.erase_too(archive()).await;
+    assert_eq!((erased.failed.unwrap().items, erased.archive), (1, true));
+    std::fs::remove_file(&viewing).unwrap();
+    std::fs::create_dir_all(viewing.join("device")).unwrap();
+    std::fs::write(viewing.join("device/archive.sd-export"), "correct horse").unwrap();
+    let erased = house.erase_too(archive()).await;
+    assert_eq!((erased.failed, erased.archive), (None, false));
+    assert!(!viewing.join("device").exists());
+}
+
 /// Case D4: what a start cannot remove does not keep it from starting, and is tried again later.
 #[tokio::test]
 async fn d4_what_a_start_cannot_remove_is_tried_again() {
@@ -99,7 +119,7 @@ async fn d4_what_a_start_cannot_remove_is_tried_again() {
     obstacles.iter().for_each(|path| obstruct(path));
     let house = reopened(house);
     let leftover = house.sweep().await;
-    assert_eq!(leftover, Leftover { orphans: orphans.into(), log: false, pages: true });
+    assert_eq!(leftover, Leftover { orphans: orphans.into(), log: false, pages: true, archive: false });
     clear(&obstacles[0]);
     let erased = house.erase_too(leftover).await;
     assert_eq!((erased.failed.unwrap().items, erased.orphans.clone()), (3, orphans[1..].iter().copied().collect()));

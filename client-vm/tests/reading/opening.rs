@@ -135,7 +135,7 @@ async fn a_message_inside_is_opened_if_its_key_is_here_and_told_if_not() {
         (message(1), encrypted(own, &inside)),
         (message(2), encrypted(own, &closed)),
         (message(3), encrypted(own, &twice)),
-        (message(4), encrypted(own, b"-----BEGIN PGP MESSAGE-----\nand then nothing of the kind")),
+        (message(4), encrypted(own, &inside[..inside.len() / 2])),
         (file(5), encrypted(own, &gzipped(b"a.pgp", &encrypted(own, b"whispered")))),
         (file(6), encrypted(own, &encrypted(&stranger, b"not for us"))),
         (file(7), encrypted(own, &armored(own, b"whispered"))),
@@ -164,6 +164,50 @@ async fn a_message_inside_is_opened_if_its_key_is_here_and_told_if_not() {
     assert_eq!(inner(file(7)).await, Inner::Opened);
     assert_eq!(room.plaintexts().iter().filter(|text| *text == b"whispered").count(), 2);
     room.assert_tidy();
+}
+
+/// What begins like a message, and is none, is a file like others.
+#[tokio::test]
+async fn what_only_looks_like_a_message_inside_is_not_said_to_be_one() {
+    let home = tempfile::tempdir().unwrap();
+    let room = Room::open(home.path());
+    let binary = [&[0x84, 0x20, 0x03][..], b"a picture of some kind"].concat();
+    // Armor around a packet that is no encrypted one.
+    let armored = b"-----BEGIN PGP MESSAGE-----\n\nyw1iAAAAAABoZWxsbywgCg==\n-----END PGP MESSAGE-----\n".to_vec();
+    for (number, looks) in (1..).zip([binary, armored]) {
+        room.hold(&[(file(number), encrypted(&room.key, &looks))]).await;
+        room.read(file(number)).await.unwrap();
+        let bytes = looks.len().try_into().unwrap();
+        assert_eq!(room.content(file(number)).await, Content::Decrypted { bytes, inner: Inner::None, name: None });
+        assert!(room.plaintexts().contains(&looks));
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_was_opened_twice_loses_the_name_of_its_envelope() {
+    let home = tempfile::tempdir().unwrap();
+    let room = Room::open(home.path());
+    let (own, stranger) = (&room.key, new_key());
+    let (inside, closed) = (armored(own, b"%PDF"), armored(&stranger, b"%PDF"));
+    let cases = [
+        ("ledger.pdf.gpg", &inside, "ledger.pdf"),
+        ("ledger.pdf.ASC", &inside, "ledger.pdf"),
+        ("ledger.pgp", &inside, "ledger"),
+        ("ledger.pdf", &inside, "ledger.pdf"),
+        (".gpg", &inside, "_gpg"),
+        ("gpg", &inside, "gpg"),
+        ("ledger.pdf.gpg", &closed, "ledger.pdf.gpg"),
+    ];
+    let items: Vec<_> = (1..)
+        .zip(&cases)
+        .map(|(number, (name, content, _))| (file(number), encrypted(own, &gzipped(name.as_bytes(), content))))
+        .collect();
+    room.hold(&items).await;
+    for ((candidate, _), (_, _, shown)) in items.iter().zip(cases) {
+        room.read(*candidate).await.unwrap();
+        let Content::Decrypted { name, .. } = room.content(*candidate).await else { panic!("not decrypted") };
+        assert_eq!(name.as_deref(), Some(shown));
+    }
 }
 
 /// Case F6.

@@ -190,3 +190,30 @@ async fn a_call_is_ended_with_the_command_that_waits_for_it() {
     assert_eq!(succeeds(&environment, &["print", "--check"]).await, "There is a printer, and it can be used.\n");
     environment.stop().await.unwrap();
 }
+
+/// What was done in the device VM was done, whatever is left here; and what is left is told of until it is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_copied_is_told_though_the_archive_cannot_be_removed() {
+    let environment = signed_in().await;
+    let vms = environment.other_vms();
+    let file = one_file(&environment, "ledger.pdf").await;
+    vms.stay(COPY);
+    let mut command = environment.splitdrop(["export", file.as_str(), "--usb"]);
+    let copying = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    vms.until_calls(2).await;
+    let (viewing, away) = (environment.home().join("viewing"), environment.home().join("away"));
+    std::fs::rename(&viewing, &away).unwrap();
+    std::fs::write(&viewing, "").unwrap();
+    assert!(vms.close(1, End::status("SUCCESS_EXPORT")));
+    let copied = copying.wait_with_output().await.unwrap();
+    assert_eq!(copied.status.code(), Some(0), "{copied:?}");
+    let erasure = async || environment.json(&["status"], "").await.unwrap()["erasure"].clone();
+    while erasure().await["items"] != 1 {}
+    std::fs::remove_file(&viewing).unwrap();
+    std::fs::rename(&away, &viewing).unwrap();
+    // The next call takes away what the last one left.
+    while run(&environment, &["print", "--check"]).await.code != Some(0) {}
+    while !erasure().await.is_null() {}
+    assert!(self::viewing(&environment).is_empty());
+    environment.stop().await.unwrap();
+}

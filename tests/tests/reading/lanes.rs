@@ -4,6 +4,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use staging::environment::{Environment, EnvironmentOptions, KeyAccess};
 use staging::generator::MARLOW;
+use staging::programs::Programs;
 use staging::server::{Command, FaultAct, RecordId, SourceState};
 
 use crate::support::*;
@@ -103,6 +104,32 @@ async fn q3_a_daemon_that_starts_decrypts_what_is_there_whether_anybody_signs_in
     assert_readable(&environment, &items).await;
     let paused = status(&environment).await["paused"].clone();
     assert_eq!(paused, json!([{ "reason": "no_session" }, { "reason": "user" }]));
+    environment.stop().await.unwrap();
+}
+
+/// A pipe in the place of the key file: whoever opens it waits until somebody writes, and hears of nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_whose_work_hangs_ends_all_the_same() {
+    let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await.unwrap().unwrap();
+    let mut environment = Environment::start(programs, options(SOON, KeyAccess::Unreachable)).await.unwrap();
+    nix::unistd::mkfifo(&environment.key_file(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    environment.start_daemon().await.unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    let source = new_source(&environment);
+    let message = says(&environment, &source, SAID);
+    let mut watch = environment.watch().await.unwrap();
+    refresh(&environment).await;
+    until(&mut watch, "read", &message, "started").await;
+    let ended = environment.run(["quit", "--yes"], "").await.unwrap();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(environment.stop_daemon(Signal::SIGTERM).await.unwrap(), Some(0));
+    std::fs::remove_file(environment.key_file()).unwrap();
+    put_key(&environment, NEWSROOM.secret_armor());
+    environment.start_daemon().await.unwrap();
+    let mut watch = environment.watch().await.unwrap();
+    while said(&environment, &source, &message).await.is_none() {
+        watch.until("read").await.unwrap();
+    }
     environment.stop().await.unwrap();
 }
 

@@ -44,7 +44,7 @@ async fn messages_inside_are_opened_or_said_to_be_closed() {
     // As one line: long ones are broken.
     let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(printed.matches("encrypted inside too, and opened").count(), 2, "{printed}");
-    assert_eq!(printed.matches("encrypted inside, to a key that is not here").count(), 2, "{printed}");
+    assert_eq!(printed.matches("encrypted inside too, and cannot be decrypted here").count(), 2, "{printed}");
     assert_eq!(counts(&environment), [0, 0, 3]);
     environment.stop().await.unwrap();
 }

@@ -98,6 +98,35 @@ async fn q6_calls_that_fail_to_start_back_off_until_the_user_wants_it() {
     environment.stop().await.unwrap();
 }
 
+/// Case Q6: two messages that no call gets through hold up neither what was sent before nor files.
+#[tokio::test(flavor = "multi_thread")]
+async fn q6_what_always_fails_lets_everything_else_be_read() {
+    let mut gpg = StandIn::fake_that_breaks_with(10_000);
+    gpg.fail(127);
+    let environment = signed_in(SOON, gpg.key()).await;
+    let mut watch = environment.watch().await.unwrap();
+    let (earlier, later) = (new_source(&environment), new_source(&environment));
+    let message = says(&environment, &earlier, SAID);
+    let file = hands_over(&environment, &earlier, SAID);
+    // As many as are tried at once, of the source that comes first.
+    let long: String = (0..5_000_u32).map(|number| number.wrapping_mul(2_654_435_761).to_string()).collect();
+    for _ in 0..PERMITS {
+        says(&environment, &later, &long);
+    }
+    refresh(&environment).await;
+    download(&environment, &file).await;
+    while status(&environment).await["lanes"]["decrypt"]["waiting"] != 2 + PERMITS {
+        watch.until("download").await.unwrap();
+    }
+    gpg.succeed();
+    until_all(&mut watch, &[message.clone(), file], "decrypted").await;
+    assert_eq!(said(&environment, &earlier, &message).await.as_deref(), Some(SAID));
+    let lane = status(&environment).await["lanes"]["decrypt"].clone();
+    assert_eq!((&lane["waiting"], &lane["failed"]), (&PERMITS.into(), &0.into()), "they are tried again");
+    gpg.begun().await;
+    environment.stop().await.unwrap();
+}
+
 /// Waits until the status says that the key cannot be reached.
 async fn until_problem(environment: &Environment, watch: &mut Watch) {
     while status(environment).await["openpgp"]["problem"].is_null() {

@@ -75,6 +75,12 @@ impl StandIn {
         Self::new(&FAKE.replace("SAID", SAID))
     }
 
+    /// One that says [`SAID`], but whose call breaks with a message of so many bytes or more.
+    pub(crate) fn fake_that_breaks_with(bytes: usize) -> Self {
+        let swallow = format!("[ \"$(wc -c)\" -lt {bytes} ] || {{ report end; exit 127; }}");
+        Self::new(&FAKE.replace("cat >/dev/null", &swallow).replace("SAID", SAID))
+    }
+
     /// One that calls GnuPG, whose home has the newsroom's key. No agent is left behind.
     pub(crate) fn real(key: NewsroomKey) -> Self {
         let mut stand_in = Self::new(REAL);

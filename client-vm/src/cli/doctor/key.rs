@@ -122,6 +122,7 @@ fn after(error: &DecryptError) -> &'static str {
         | DecryptError::NotEncrypted
         | DecryptError::Unsupported(_)
         | DecryptError::TooLarge { .. }
+        | DecryptError::Stalled(_)
         | DecryptError::TooDeep { .. }
         | DecryptError::Read(_)
         | DecryptError::Write(_)

@@ -151,7 +151,7 @@ fn marks(shown: &Conversation, item: &ConversationItem, downloading: Option<u64>
         Content::Downloaded { .. } => "waiting to be decrypted",
         Content::Decrypted { inner: Inner::None, .. } => return marks,
         Content::Decrypted { inner: Inner::Opened, .. } => "encrypted inside too, and opened",
-        Content::Decrypted { inner: Inner::Closed, .. } => "encrypted inside, to a key that is not here",
+        Content::Decrypted { inner: Inner::Closed, .. } => "encrypted inside too, and cannot be decrypted here",
         Content::Sealed { .. } => "cannot be decrypted",
         Content::Failed { .. } => "could not be downloaded",
     };

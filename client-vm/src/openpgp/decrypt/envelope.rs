@@ -6,7 +6,8 @@
 //! **Invariant:** nothing here takes memory by a length that the message claims.
 //!
 //! What is passed on is the session keys' packets that are encrypted to keys, and the encrypted packet. Passphrases'
-//! packets, markers and padding are left out: so nobody can be asked for a passphrase of the message.
+//! packets, markers and padding are left out: so nobody can be asked for a passphrase of the message's outermost layer.
+//! What is encrypted is not seen here: GnuPG in the key's VM may ask for a passphrase of what is in it.
 //!
 //! Packets and their lengths: RFC 9580, section 4.2.
 

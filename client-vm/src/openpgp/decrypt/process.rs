@@ -43,6 +43,11 @@ pub(super) trait Listener {
     fn output(&mut self, block: &[u8]) -> Result<(), DecryptError>;
     /// A block of standard error.
     fn talk(&mut self, block: &[u8]) -> Result<(), DecryptError>;
+    /// How long the program may show no sign of life from now on, if that is less than its patience, and what it means if
+    /// it is longer.
+    fn limit(&self) -> Option<(Duration, DecryptError)> {
+        None
+    }
 }
 
 /// How a program ended.
@@ -90,6 +95,12 @@ impl Program {
             .map_err(|source| self.failed(source))
     }
 
+    /// How long there may be no sign of life now, and what it means if it is longer.
+    fn limit(&self, listener: &dyn Listener) -> (Duration, DecryptError) {
+        let usual = || (self.patience, Unavailable::Silent(self.patience).into());
+        listener.limit().filter(|(limit, _)| *limit < self.patience).unwrap_or_else(usual)
+    }
+
     async fn talk(
         &self,
         child: &mut Child,
@@ -102,12 +113,17 @@ impl Program {
         let mut talk = Pipe::new(child.stderr.take());
         let mut heard = 0_usize;
         let mut status = None;
-        let mut until = Instant::now() + self.patience;
+        // Since when there was no sign of life, and what that means after a while.
+        let mut since = Instant::now();
         loop {
             if let (Some(status), true, true) = (status, output.ended, talk.ended) {
                 return Ok(Ended { status, fed: feed.done });
             }
             feed.fill()?;
+            let (limit, meaning): (Duration, DecryptError) = match status {
+                Some(_) => (LINGER.min(self.patience), Unavailable::Silent(self.patience).into()),
+                None => self.limit(&*listener),
+            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Err(DecryptError::Cancelled),
@@ -127,15 +143,13 @@ impl Program {
                 ended = child.wait(), if status.is_none() => {
                     status = Some(ended.map_err(|source| self.failed(source))?);
                     feed.close();
-                    until = Instant::now() + LINGER.min(self.patience);
+                    since = Instant::now();
                     continue;
                 }
-                () = tokio::time::sleep_until(until) => {
-                    return Err(Unavailable::Silent(self.patience).into());
-                }
+                () = tokio::time::sleep_until(since + limit) => return Err(meaning),
             }
             if status.is_none() {
-                until = Instant::now() + self.patience;
+                since = Instant::now();
             }
         }
     }

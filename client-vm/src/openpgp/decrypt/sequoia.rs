@@ -19,6 +19,7 @@ use sequoia_openpgp::{Cert, KeyHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::envelope::{Body, Envelope, Findings, Protection};
+use super::packets::Packets;
 use super::sink::Sink;
 use super::{Corruption, DecryptError, Decrypted, Limits, MAX_NAMED};
 
@@ -30,8 +31,6 @@ const BLOCK: usize = 64 * 1024;
 const SHORTEST: u64 = 1 + 8 + 2 + 8 + 22;
 /// How often a session key is decrypted for hidden recipients, in one layer.
 const MAX_GUESSES: usize = 32;
-/// How many session keys' packets there may be, in all layers.
-const MAX_LISTED: usize = 128;
 
 /// Somebody who can decrypt session keys.
 pub(super) trait SessionKeys: Send + Sync {
@@ -89,13 +88,13 @@ pub(super) fn decrypt(
     limits: &Limits,
     stop: &CancellationToken,
 ) -> Result<Decrypted, DecryptError> {
-    let Envelope { recipients: _, protection, length: _, body, findings } = envelope;
+    let Envelope { recipients: _, protection, length, body, findings } = envelope;
     match protection {
         Protection::Mdc | Protection::Aead => {}
         Protection::GnupgAead => return Err(DecryptError::Unsupported("GnuPG's own authenticated encryption")),
     }
     let found = findings.clone();
-    let helper = Helper { keys, findings, limits: *limits, encryptions: 0, compressions: 0, listed: 0, past: 0, stop };
+    let helper = Helper { keys, findings, packets: Packets::new(*limits, length), past: 0, stop };
     let read = begun(body, protection).and_then(|body| read(body, helper, &mut sink));
     match (found.take_fault(), read) {
         (Some(fault), _) => Err(fault),
@@ -191,47 +190,17 @@ impl Policy for Reading {
 struct Helper<'a> {
     keys: &'a mut dyn SessionKeys,
     findings: Findings,
-    limits: Limits,
-    encryptions: u32,
-    compressions: u32,
-    /// How many session keys' packets there were.
-    listed: usize,
-    /// How many of them were of outer layers.
+    packets: Packets,
+    /// How many of the session keys' packets were of outer layers.
     past: usize,
     stop: &'a CancellationToken,
 }
 
-impl Helper<'_> {
-    fn too_deep(&self) -> openpgp::Result<()> {
-        Err(self.findings.note(DecryptError::TooDeep { limit: self.limits.layers }).into())
-    }
-}
-
 impl VerificationHelper for Helper<'_> {
     fn inspect(&mut self, packet: &PacketParser<'_>) -> openpgp::Result<()> {
-        match &packet.packet {
-            Packet::SEIP(_) => {
-                self.encryptions = self.encryptions.saturating_add(1);
-                if self.encryptions > self.limits.layers {
-                    return self.too_deep();
-                }
-            }
-            Packet::CompressedData(_) => {
-                self.compressions = self.compressions.saturating_add(1);
-                if self.compressions > self.limits.layers {
-                    return self.too_deep();
-                }
-            }
-            Packet::PKESK(_) | Packet::SKESK(_) => {
-                self.listed = self.listed.saturating_add(1);
-                if self.listed > MAX_LISTED {
-                    return Err(self.findings.note(DecryptError::Corrupt(Corruption::Recipients)).into());
-                }
-            }
-            // Sequoia's enum, which grows.
-            _ => {}
-        }
-        Ok(())
+        // Before any plaintext, and after the last of it, this is the only place where it can be stopped.
+        let taken = if self.stop.is_cancelled() { Err(DecryptError::Cancelled) } else { self.packets.take(packet) };
+        taken.map_err(|error| self.findings.note(error).into())
     }
 
     fn get_certs(&mut self, _: &[KeyHandle]) -> openpgp::Result<Vec<Cert>> {
@@ -293,3 +262,6 @@ impl Helper<'_> {
         Err(DecryptError::NoSecretKey { recipients })
     }
 }
+
+#[cfg(test)]
+mod tests;

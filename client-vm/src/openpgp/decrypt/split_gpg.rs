@@ -29,6 +29,9 @@ use super::{DecryptError, Decrypted, Decryptor, Limits, PATIENCE, Unavailable, f
 const PROGRAM: &str = "/usr/bin/qubes-gpg-client";
 /// The environment variable that names the VM with the key.
 const DOMAIN: &str = "QUBES_GPG_DOMAIN";
+/// How long GnuPG may take between two blocks of plaintext once it has the session key: nobody is asked and nothing is
+/// waited for any more. It unpacks more than 100 MB/s, and lets any number of bytes be hidden in a small message.
+const UNPACKING: Duration = Duration::from_secs(60);
 /// The longest list of keys, and the longest key, in bytes.
 const MAX_ANSWER: usize = 4 << 20;
 
@@ -98,6 +101,7 @@ impl Decryptor for SplitGpg {
             sink: Sink::new(plaintext, limits.of(length), stop),
             status: Status::default(),
             layers: limits.layers,
+            unpacking: UNPACKING.min(self.patience / 2),
         };
         // Not quietly: GnuPG keeps back then which keys are missing.
         let call = self.call(&["--batch", "--status-fd", "2", "--decrypt"]);
@@ -106,7 +110,7 @@ impl Decryptor for SplitGpg {
             return Err(fault);
         }
         let ended = ended?;
-        let Conversation { sink, status, layers: _ } = conversation;
+        let Conversation { sink, status, layers: _, unpacking: _ } = conversation;
         if ended.fed && findings.complete() && status.is_good(ended.status) {
             return sink.finish();
         }
@@ -154,6 +158,8 @@ struct Conversation<'a> {
     sink: Sink<'a>,
     status: Status,
     layers: u32,
+    /// How long GnuPG may unpack without a sign of life.
+    unpacking: Duration,
 }
 
 impl Listener for Conversation<'_> {
@@ -167,6 +173,10 @@ impl Listener for Conversation<'_> {
             Some(Alarm::Layers(layers)) if layers > self.layers => Err(DecryptError::TooDeep { limit: self.layers }),
             Some(Alarm::Layers(_)) | None => Ok(()),
         }
+    }
+
+    fn limit(&self) -> Option<(Duration, DecryptError)> {
+        self.status.is_working().then(|| (self.unpacking, DecryptError::Stalled(self.unpacking)))
     }
 }
 

@@ -45,12 +45,16 @@ pub(super) struct Status {
     bad_mdc: bool,
     /// A layer that nothing protects.
     unprotected: bool,
-    /// The session key was there.
-    session_key: bool,
+    /// How many layers have given their session key.
+    opened: u32,
+    /// Nothing is waited for: the message is being unpacked.
+    working: bool,
     malformed: bool,
     /// A signature that could not be found good makes GnuPG end as if it had failed.
     signature: bool,
     without_key: Vec<String>,
+    /// Why keys gave no session key.
+    key_errors: Vec<u32>,
     errors: Vec<u32>,
 }
 
@@ -102,11 +106,14 @@ impl Status {
             "BADMDC" => self.bad_mdc = true,
             "PLAINTEXT" => self.plaintexts = self.plaintexts.saturating_add(1),
             "DECRYPTION_INFO" => {
-                self.session_key = true;
+                self.opened = self.opened.saturating_add(1);
+                self.working = true;
                 let (mdc, aead) = (number(0), number(1));
                 self.unprotected |= mdc == Some(0) && aead.unwrap_or_default() == 0;
             }
             "NODATA" | "UNEXPECTED" => self.malformed = true,
+            // Another layer begins, about whose key somebody may be asked.
+            "ENC_TO" => self.working = false,
             "NO_SECKEY" => {
                 if let Some(key) = words.next().filter(|key| is_key(key))
                     && self.without_key.len() < MAX_NAMED
@@ -115,10 +122,12 @@ impl Status {
                 }
             }
             "ERROR" => {
-                if let Some(code) = number(1)
-                    && self.errors.len() < MAX_NAMED
-                {
-                    self.errors.push(gpg_error::code(code));
+                let of_a_key = words.next().is_some_and(|place| place.starts_with("pkdecrypt"));
+                let errors = if of_a_key { &mut self.key_errors } else { &mut self.errors };
+                // A code may have its name behind it. One that cannot be read is an error all the same.
+                let code = words.next().and_then(|word| word.split('_').next()).and_then(|word| word.parse().ok());
+                if errors.len() < MAX_NAMED {
+                    errors.push(gpg_error::code(code.unwrap_or_default()));
                 }
             }
             "ERRSIG" | "BADSIG" | "EXPSIG" | "EXPKEYSIG" | "REVKEYSIG" => self.signature = true,
@@ -132,11 +141,21 @@ impl Status {
     /// Whether the message was decrypted: both the lines and the exit code have to say so.
     pub(super) fn is_good(&self, exit: ExitStatus) -> bool {
         let all = |count: u32| count == self.begun;
+        // A key that gave nothing does not matter where another one has opened the layer.
         let said = self.begun > 0 && all(self.okay) && all(self.ended) && all(self.good) && self.plaintexts == 1;
         let unsaid = self.failed || self.bad_mdc || self.unprotected || self.malformed || !self.errors.is_empty();
         // A call that broke ends with 1 too, and what it had still to bring of the plaintext is lost.
-        let for_signature = matches!(exit.code(), Some(1 | 2)) && self.signature && !self.foreign;
-        said && !unsaid && (exit.success() || for_signature)
+        let for_nothing = match exit.code() {
+            Some(1) => self.signature && !self.foreign,
+            Some(2) => (self.signature || !self.key_errors.is_empty()) && !self.foreign,
+            Some(_) | None => false,
+        };
+        said && !unsaid && (exit.success() || for_nothing)
+    }
+
+    /// Whether GnuPG has the session key and only unpacks, which needs nobody.
+    pub(super) fn is_working(&self) -> bool {
+        self.working
     }
 
     /// Whether GnuPG was reached at all.
@@ -149,11 +168,17 @@ impl Status {
         if !self.spoken {
             return self.unspoken(exit);
         }
-        if let Some(error) = self.errors.iter().find_map(|code| of_agent(*code)) {
-            return error;
-        }
-        if !self.session_key && !self.without_key.is_empty() {
-            return DecryptError::NoSecretKey { recipients: recipients.to_vec() };
+        let is_open = self.opened > 0 && self.opened >= self.begun;
+        if !is_open {
+            let mut errors = self.key_errors.iter().chain(&self.errors);
+            if let Some(error) = errors.find_map(|code| of_agent(*code)) {
+                return error;
+            }
+            if !self.without_key.is_empty() {
+                let inside = self.opened > 0;
+                let recipients = if inside { self.without_key.clone() } else { recipients.to_vec() };
+                return DecryptError::NoSecretKey { recipients };
+            }
         }
         if self.unprotected {
             return DecryptError::Unprotected;
@@ -161,13 +186,27 @@ impl Status {
         if self.bad_mdc {
             return DecryptError::Corrupt(Corruption::Integrity);
         }
-        if !self.session_key && (self.failed || !self.errors.is_empty()) {
+        let any_error = !self.key_errors.is_empty() || !self.errors.is_empty();
+        let itself = self.begun > 0 && self.ended_by_itself(exit);
+        if !is_open && (self.failed || any_error || itself) {
             return DecryptError::Corrupt(Corruption::SessionKey);
         }
-        if self.failed || self.malformed {
+        if self.failed || self.malformed || itself {
             return DecryptError::Corrupt(Corruption::Malformed);
         }
         Unavailable::Ended.into()
+    }
+
+    /// Whether GnuPG came to its own end, so that it is the message that was not as it should be. Where the call breaks
+    /// the exit code is 1, as it is of GnuPG where all it has against a message is a signature.
+    fn ended_by_itself(&self, exit: ExitStatus) -> bool {
+        match exit.code() {
+            // What is not decrypted for lack of a sign that all of it was read is no fault of the message.
+            Some(0) => !self.is_good(exit),
+            Some(2) => true,
+            Some(1) => !self.foreign && self.ended >= self.begun,
+            Some(_) | None => false,
+        }
     }
 
     /// GnuPG was never reached.

@@ -384,3 +384,29 @@ fn what_is_held_is_told_for_each_state() {
     let lane = write(&mut connection, lane_counts);
     assert_eq!((lane.waiting, lane.running, lane.failed), (1, 0, 1));
 }
+
+/// Whatever fails comes behind what was not tried yet, of whatever kind and source that is.
+#[test]
+fn q6_what_was_tried_more_often_comes_later() {
+    let items = [(OLDER, message(1)), (OLDER, file(2)), (NEWER, message(3)), (NEWER, message(4))];
+    let mut connection = downloaded(&items);
+    assert_eq!(due_now(&mut connection, 5).0, [message(3), message(4), message(1), file(2)]);
+    for barred in [message(3), message(4)] {
+        let reason = Some("the key cannot be reached");
+        write(&mut connection, |transaction| note_attempt(transaction, candidate(NEWER, barred), reason));
+    }
+    assert_eq!(due_now(&mut connection, 5), (vec![message(1), file(2), message(3), message(4)], None));
+    write(&mut connection, |transaction| note_attempt(transaction, candidate(NEWER, message(3)), None));
+    assert_eq!(due_now(&mut connection, 5).0, [message(1), file(2), message(4), message(3)]);
+    let reason: Option<String> = connection
+        .query_row("SELECT reason FROM local_item WHERE item_id = ?1", [message(3).id().as_str()], |row| row.get(0))
+        .unwrap();
+    assert_eq!(reason.as_deref(), Some("the key cannot be reached"), "a reason that is known stays");
+    // What is open is no attempt's business any more.
+    assert!(decrypt(&mut connection, candidate(NEWER, message(3)), &a_text()));
+    write(&mut connection, |transaction| note_attempt(transaction, candidate(NEWER, message(3)), Some("late")));
+    let reason: Option<String> = connection
+        .query_row("SELECT reason FROM local_item WHERE item_id = ?1", [message(3).id().as_str()], |row| row.get(0))
+        .unwrap();
+    assert_eq!(reason, None);
+}

@@ -86,7 +86,7 @@ fn each_state_says_what_it_is_and_what_to_do() {
         ),
         (
             Content::Decrypted { bytes: 5, inner: Inner::Closed, name: None },
-            "encrypted inside, to a key that is not here\n",
+            "encrypted inside too, and cannot be decrypted here\n",
         ),
         (Content::Decrypted { bytes: 5, inner: Inner::Opened, name: None }, "encrypted inside too, and opened\n"),
     ] {
