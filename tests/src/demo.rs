@@ -584,6 +584,11 @@ impl Show {
             writeln!(out, "{name:<18}{:<12}{:>9.3}", mark.shown(), took.as_secs_f64())?;
         }
         let verdict = if ok { "The main job works." } else { "The demo failed; the last step above says why." };
-        Ok(writeln!(out, "\n{verdict}")?)
+        let is_unchecked = |(_, mark, _): &&(String, Mark, Duration)| *mark == Mark::NotChecked;
+        let unchecked: Vec<&str> = self.rows.iter().filter(is_unchecked).map(|(name, ..)| name.as_str()).collect();
+        match unchecked.as_slice() {
+            [] => Ok(writeln!(out, "\n{verdict}")?),
+            some => Ok(writeln!(out, "\n{verdict} Not checked: {}.", some.join(", "))?),
+        }
     }
 }

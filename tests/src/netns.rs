@@ -197,4 +197,21 @@ mod tests {
         let error = Namespace::empty(Path::new("/nowhere/splitdrop-staging")).unwrap_err();
         assert!(matches!(error, NetnsError::NotPermitted(_) | NetnsError::Io(_)), "{error}");
     }
+
+    #[test]
+    fn a_holder_that_says_nonsense_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (holder, number) = (folder.path().join("holder"), folder.path().join("number"));
+        // What it has to say is no text.
+        let script = format!("#!/bin/sh\necho $$ > '{}'\nprintf '\\377' >&2\nexit 1\n", number.display());
+        let write = r#"printf %s "$2" > "$1" && chmod 700 "$1""#;
+        let mut shell = Command::new("/bin/sh");
+        assert!(shell.args(["-c", write, "sh"]).arg(&holder).arg(script).status().unwrap().success());
+        Namespace::empty(&holder).unwrap_err();
+        // Where namespaces are not permitted it did not run.
+        let Ok(number) = std::fs::read_to_string(number) else { return };
+        let number = number.trim();
+        // One that ended and was not waited for would be there, and dead.
+        assert!(!Path::new("/proc").join(number).exists(), "{number} is still there");
+    }
 }

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use self::gnupg::Gnupg;
 use super::{
-    BenchError, Stage, add_item, ask, daemon, front_end, listed, millis, print_table, start_with, status,
-    usage, watching, within,
+    BenchError, Stage, add_item, ask, daemon, front_end, listed, millis, print_table, start_with, status, usage,
+    watching, within,
 };
 use crate::environment::{Environment, KeyAccess, QUIET};
 use crate::generator::{MARLOW, NewsroomKey};

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::process::Usage;
 use super::{
-    BenchError, Stage, add_item, ask, daemon, front_end, listed, micros, millis, print_table, proxies,
-    sources, start, status, usage, watching, within,
+    BenchError, Stage, add_item, ask, daemon, front_end, listed, micros, millis, print_table, proxies, sources, start,
+    status, usage, watching, within,
 };
 use crate::environment::{Environment, QUIET};
 use crate::generator::MARLOW;

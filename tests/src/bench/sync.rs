@@ -13,9 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::process::{self, Usage};
-use super::{
-    BenchError, IDLE_TIMEOUT, Stage, daemon, micros, millis, print_table, proxies, sign_in_directly, usage,
-};
+use super::{BenchError, IDLE_TIMEOUT, Stage, daemon, micros, millis, print_table, proxies, sign_in_directly, usage};
 use crate::environment::{Environment, EnvironmentOptions, PROXY_VM};
 use crate::generator::{MARLOW, TERNBERG};
 use crate::processes;
