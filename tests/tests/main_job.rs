@@ -167,6 +167,18 @@ async fn what_was_synced_is_there_without_a_session_and_after_a_restart() {
     environment.stop().await.unwrap();
 }
 
+/// qrexec may start the service in a login shell with any PATH.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shipped_service_starts_the_proxy_whatever_the_path() {
+    let mut options = EnvironmentOptions::with_sources(2, 1).unwrap();
+    options.proxy_settings.insert("PATH".to_owned(), "/nonexistent".to_owned());
+    let environment = Environment::with_daemon(options).await.unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    let refreshed = environment.json(&["refresh"], "").await.unwrap();
+    assert_eq!(refreshed["sync"]["counts"]["sources"], 2);
+    environment.stop().await.unwrap();
+}
+
 /// The exit code for a login that the server did not accept.
 const LOGIN_REFUSED: i32 = 5;
 /// How many attempts within a minute a real server still looks at.
