@@ -101,6 +101,9 @@ async fn the_json_of_sources_and_status_has_its_documented_form() {
     let mut keys: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["being_deleted", "counts", "designation", "key", "last_updated", "on_server", "starred", "uuid"]);
+    let mut keys: Vec<_> = row["key"].as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["detail", "fingerprint", "offered", "problem", "state"]);
     assert_eq!((row["uuid"].as_str(), row["designation"].as_str()), (Some(source.as_str()), Some("winded harbour")));
     assert_eq!(row["counts"], json!({ "messages": 0, "files": 1, "replies": 0, "unread": 1 }));
     assert!(row["last_updated"].as_str().unwrap().ends_with('Z'));
