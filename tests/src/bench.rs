@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use self::process::Usage;
 use crate::environment::{Environment, EnvironmentError, EnvironmentOptions, KeyAccess};
 use crate::generator::Account;
+use crate::isolation::Isolation;
 use crate::programs::Programs;
 use crate::qrexec::broker::EventKind;
 use crate::server::{CiphertextError, Command, Control, ControlError, Outcome, RecordId, SourceState, WorldError};
@@ -84,13 +85,29 @@ pub enum BenchError {
     },
 }
 
-/// Builds the programs, and says so on standard error.
-async fn build_programs() -> Result<Programs, BenchError> {
-    writeln!(io::stderr(), "building the programs ...")?;
-    let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await;
-    programs
-        .map_err(|_| BenchError::Call("the build was cut off".to_owned()))?
-        .map_err(|error| BenchError::Environment(error.into()))
+/// What the environments of a benchmark are made of.
+#[derive(Debug, Clone)]
+struct Stage {
+    programs: Programs,
+    /// Whether each "VM" has a network namespace here: figures without are those of another machine.
+    isolated: bool,
+}
+
+impl Stage {
+    /// Builds the programs, looks whether "VMs" can be kept apart here, and says both on standard error.
+    async fn build() -> Result<Self, BenchError> {
+        writeln!(io::stderr(), "building the programs ...")?;
+        let made = tokio::task::spawn_blocking(|| {
+            let programs = Programs::build(|_| {})?;
+            let (isolation, _listen) = Isolation::make(&programs.staging)?;
+            Ok((programs, isolation))
+        });
+        let made: Result<_, EnvironmentError> =
+            made.await.map_err(|_| BenchError::Call("the build was cut off".to_owned()))?;
+        let (programs, isolation) = made?;
+        isolation.tell_if_missing()?;
+        Ok(Self { programs, isolated: isolation.missing().is_none() })
+    }
 }
 
 /// An environment with its daemon: so many sources with so many items each, and a client of this configuration that cannot

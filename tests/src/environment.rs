@@ -6,12 +6,14 @@
 //!
 //! **Invariant:** an environment that is stopped or dropped leaves no process and no file.
 
+mod commands;
 mod configuration;
 mod keys;
+mod scripts;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -26,9 +28,10 @@ use nix::unistd::Pid;
 use qubes_rpc::PROXY_SERVICE;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
+pub use commands::Output;
 pub use watch::Watch;
 
 use crate::generator::{Account, Recipe};
@@ -59,8 +62,6 @@ const KEY_FILE: &str = "newsroom.asc";
 
 /// How long a daemon may take to listen, and to end.
 const DAEMON_DEADLINE: Duration = Duration::from_secs(30);
-/// How long an event may take to come: a bound for what hangs, not a measure.
-const EVENT_DEADLINE: Duration = Duration::from_secs(120);
 /// How long services get to end when the environment stops.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -185,31 +186,31 @@ pub enum EnvironmentError {
         /// What it said.
         message: String,
     },
+    /// A command did not end.
+    #[error("`splitdrop {command}` did not end within {} s", .bound.as_secs())]
+    Hangs {
+        /// What was run.
+        command: String,
+        /// How long it was waited for.
+        bound: Duration,
+    },
+    /// The shipped service runs something else than the proxy's program.
+    #[error("the service shipped for {PROXY_VM} does not name the proxy's program once")]
+    Service,
     /// No event came.
     #[error("`splitdrop watch` prints nothing, or has ended")]
     NoEvent,
+    /// Events came, and none was of this name.
+    #[error("`splitdrop watch` told of no `{name}` within {} s", .bound.as_secs())]
+    OtherEvents {
+        /// The event's name.
+        name: String,
+        /// How long it was waited for.
+        bound: Duration,
+    },
     /// A command printed what is no JSON object.
     #[error("`splitdrop {0}` printed no JSON object")]
     NotJson(String),
-}
-
-/// Writes an executable script that runs `command` with more arguments, after setting variables.
-fn write_script(path: &Path, variables: &[(String, PathBuf)], command: &Command) -> Result<(), EnvironmentError> {
-    let quoted = |text: &OsStr| format!("'{}'", text.to_string_lossy().replace('\'', "'\\''"));
-    let mut script = "#!/bin/sh\n".to_owned();
-    for (name, value) in variables {
-        script.push_str(&format!("export {name}={}\n", quoted(value.as_os_str())));
-    }
-    let command = command.as_std();
-    let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).map(quoted).collect();
-    script.push_str(&format!("exec {} \"$@\"\n", words.join(" ")));
-    // Another process writes it: a fork of this one could hold the file open for writing when it is to be run.
-    let written = std::process::Command::new("/bin/sh")
-        .args(["-c", "printf %s \"$1\" > \"$2\" && chmod 700 \"$2\"", "sh", &script])
-        .arg(path)
-        .status()
-        .map_err(failed("write a script"))?;
-    if written.success() { Ok(()) } else { Err(failed("write a script")(io::ErrorKind::Other.into())) }
 }
 
 fn write_private(path: &Path, text: &str) -> Result<(), EnvironmentError> {
@@ -241,17 +242,6 @@ pub struct Environment {
     daemon: Option<Child>,
 }
 
-/// How a command ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
-    /// The exit code; none when a signal ended it.
-    pub code: Option<i32>,
-    /// What it printed.
-    pub stdout: String,
-    /// What it said besides.
-    pub stderr: String,
-}
-
 impl Environment {
     /// Starts server, SOCKS server and broker. The daemon is started by [`Self::start_daemon`].
     ///
@@ -271,7 +261,10 @@ impl Environment {
             }
             KeyAccess::Table(text) => text,
         };
-        let (isolation, listen) = Isolation::make(&programs.staging)?;
+        let staging = programs.staging.clone();
+        // It waits for processes.
+        let isolation = tokio::task::spawn_blocking(move || Isolation::make(&staging)).await;
+        let (isolation, listen) = isolation.map_err(|error| failed("make namespaces")(io::Error::other(error)))??;
         // Without a namespace of its own the daemon sees this machine's network, and would not start.
         let network = if isolation.missing().is_some() { "allow_network = true\n" } else { "" };
         let config = configuration::with_grace(&options.client_config, options.delete_grace);
@@ -295,7 +288,7 @@ impl Environment {
         ]);
         settings.extend(options.proxy_settings);
         let service = directory.path().join("splitdrop.Proxy");
-        write_script(&service, &[], &isolation.in_proxy(&programs.proxy))?;
+        scripts::write_script(&service, &scripts::service_that_runs(&isolation.in_proxy(&programs.proxy))?)?;
         let installed = Installation {
             services: BTreeMap::from([(PROXY_SERVICE.to_owned(), service)]),
             environment: settings,
@@ -421,7 +414,8 @@ impl Environment {
     /// [`EnvironmentError`].
     pub fn caller(&self) -> Result<PathBuf, EnvironmentError> {
         let path = self.directory.path().join("caller");
-        write_script(&path, &self.variables(), &Command::new(&self.programs.qrexec_client))?;
+        let script = scripts::script_that_runs(&Command::new(&self.programs.qrexec_client), &self.variables());
+        scripts::write_script(&path, &script)?;
         Ok(path)
     }
 
@@ -490,28 +484,19 @@ impl Environment {
     /// Runs a command to its end.
     ///
     /// # Errors
-    /// [`EnvironmentError::Io`] when it cannot be run.
+    /// [`EnvironmentError::Io`] when it cannot be run, [`EnvironmentError::Hangs`] when it does not end for very long.
     pub async fn run<S: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
         input: &str,
     ) -> Result<Output, EnvironmentError> {
-        let mut child = self
-            .splitdrop(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(failed("start a command"))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A command that reads nothing may be gone already.
-            let _ = stdin.write_all(input.as_bytes()).await;
-        }
-        let output = child.wait_with_output().await.map_err(failed("wait for a command"))?;
-        Ok(Output {
-            code: output.status.code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        let arguments: Vec<OsString> = arguments.into_iter().map(|word| word.as_ref().to_owned()).collect();
+        commands::to_its_end(self.splitdrop(&arguments), input, commands::DEADLINE).await.map_err(|error| match error {
+            commands::Failed::Io { what, source } => EnvironmentError::Io { what, source },
+            commands::Failed::Hangs => {
+                let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+                EnvironmentError::Hangs { command: words.join(" "), bound: commands::DEADLINE }
+            }
         })
     }
 

@@ -1,9 +1,11 @@
 //! The walls between the "VMs": what the client's processes reach, and what the proxy's.
 //!
 //! **Invariant:** with namespaces the client's processes reach no address at all, and the proxy's one port: Tor's SOCKS
-//! port on their own loopback. Where namespaces are not permitted, that is said and not passed over.
+//! port on their own loopback. Where namespaces are not permitted, that is said and not passed over: whoever starts an
+//! environment says it, by [`Isolation::missing`] or [`Isolation::tell_if_missing`].
 
 use std::ffi::OsStr;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
@@ -63,6 +65,18 @@ impl Isolation {
         match self {
             Self::Namespaces { .. } => None,
             Self::None { reason } => Some(reason),
+        }
+    }
+
+    /// Says on standard error that nothing is isolated, where that is so: whatever is seen or measured then, it is of
+    /// "VMs" without walls.
+    ///
+    /// # Errors
+    /// The operating system's, where it cannot be said.
+    pub fn tell_if_missing(&self) -> io::Result<()> {
+        match self.missing() {
+            None => Ok(()),
+            Some(reason) => writeln!(io::stderr(), "NOT ISOLATED: both VMs have this machine's network ({reason})"),
         }
     }
 

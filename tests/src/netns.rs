@@ -82,17 +82,18 @@ impl Namespace {
         if let Some(address) = listen {
             command.arg("--listen").arg(address.to_string());
         }
-        let mut holder = command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let holder = command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         // The command holds the holder's end of the line.
         drop(command);
-        match receive_ready(&ours)? {
-            Some(descriptor) => Ok((Self { holder, line: Some(ours), with_user_namespace }, descriptor)),
+        // From here on it ends, and is waited for, with this.
+        let mut made = Self { holder, line: Some(ours), with_user_namespace };
+        match made.line.as_ref().map(receive_ready).transpose()?.flatten() {
+            Some(descriptor) => Ok((made, descriptor)),
             None => {
                 let mut message = String::new();
-                if let Some(stderr) = holder.stderr.take() {
+                if let Some(stderr) = made.holder.stderr.take() {
                     stderr.take(MAX_MESSAGE).read_to_string(&mut message)?;
                 }
-                holder.wait()?;
                 Err(NetnsError::NotPermitted(message.trim().to_owned()))
             }
         }
@@ -115,7 +116,8 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         drop(self.line.take());
-        // It ends by itself; it is waited for so that no dead process stays.
+        // It ends by itself, unless it is none that knows the line; it is waited for so that no dead process stays.
+        let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
 }
@@ -194,5 +196,22 @@ mod tests {
         // Whether namespaces are permitted or not, this program is none.
         let error = Namespace::empty(Path::new("/nowhere/splitdrop-staging")).unwrap_err();
         assert!(matches!(error, NetnsError::NotPermitted(_) | NetnsError::Io(_)), "{error}");
+    }
+
+    #[test]
+    fn a_holder_that_says_nonsense_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (holder, number) = (folder.path().join("holder"), folder.path().join("number"));
+        // What it has to say is no text.
+        let script = format!("#!/bin/sh\necho $$ > '{}'\nprintf '\\377' >&2\nexit 1\n", number.display());
+        let write = r#"printf %s "$2" > "$1" && chmod 700 "$1""#;
+        let mut shell = Command::new("/bin/sh");
+        assert!(shell.args(["-c", write, "sh"]).arg(&holder).arg(script).status().unwrap().success());
+        Namespace::empty(&holder).unwrap_err();
+        // Where namespaces are not permitted it did not run.
+        let Ok(number) = std::fs::read_to_string(number) else { return };
+        let number = number.trim();
+        // One that ended and was not waited for would be there, and dead.
+        assert!(!Path::new("/proc").join(number).exists(), "{number} is still there");
     }
 }

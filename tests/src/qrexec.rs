@@ -7,7 +7,7 @@
 //!
 //! Only what callers and services can observe is kept true: who may call and who is asked about it, VMs that start
 //! first, the environment, how ends of streams and deaths are seen, exit codes, what a call costs. There is no Xen, no
-//! memory channel and no `uuid:` names; a service runs as whoever runs the broker, whatever `user=` says; a process
+//! memory channel and no `uuid:` names; a call of a socket service costs what one of a program does; a service runs as whoever runs the broker, whatever `user=` says; a process
 //! that a service leaves behind dies with the call.
 //!
 //! **Invariant:** the caller's name comes from the socket that it used, never from what it says.

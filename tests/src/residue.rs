@@ -1,7 +1,27 @@
 //! Looks for what must be nowhere: every byte of every file in a directory, and the files' names.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// All files and directories under `directory`. Links are not followed.
+///
+/// # Errors
+/// The operating system's.
+pub fn walk(directory: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                directories.push(entry.path());
+            }
+            found.insert(entry.path());
+        }
+    }
+    Ok(found)
+}
 
 /// The files under `directory` that hold `wanted` anywhere, or are named by it.
 ///
@@ -9,26 +29,23 @@ use std::path::{Path, PathBuf};
 /// The operating system's; a file that goes meanwhile holds nothing.
 pub fn files_with(directory: &Path, wanted: &[u8]) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut directories = vec![directory.to_owned()];
-    while let Some(directory) = directories.pop() {
-        for entry in std::fs::read_dir(directory)? {
-            let entry = entry?;
-            let (path, kind) = (entry.path(), entry.file_type()?);
-            if kind.is_dir() {
-                directories.push(path.clone());
-            }
-            let named = holds(path.as_os_str().as_encoded_bytes(), wanted);
-            if named || kind.is_file() && holds(&read(&path)?, wanted) {
-                found.push(path);
-            }
+    for path in walk(directory)? {
+        let is_named = path.file_name().is_some_and(|name| holds(name.as_encoded_bytes(), wanted));
+        if is_named || holds(&read(&path)?, wanted) {
+            found.push(path);
         }
     }
-    found.sort_unstable();
     Ok(found)
 }
 
+/// What is in a file. There is nothing in one that is gone by now, nor in what is none.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    match std::fs::read(path) {
+    let read = match std::fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_file() => std::fs::read(path),
+        Ok(_) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    };
+    match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read,
     }

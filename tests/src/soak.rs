@@ -123,6 +123,8 @@ async fn soak(programs: Programs, options: SoakOptions, show: &mut Show) -> Resu
     made_of.client_config = format!("{QUIET}{SHORT_WAITS}");
     made_of.server.seed = options.seed;
     let mut environment = Environment::start(programs, made_of).await?;
+    environment.isolation().tell_if_missing()?;
+    show.figures.isolated = environment.isolation().missing().is_none();
     environment.socks().set_shape(Shape {
         connect_delay: ON_THE_WAY,
         to_server: Way { delay: ON_THE_WAY, rate: None },

@@ -41,12 +41,14 @@ pub async fn run(sources: u32, pace: Pace) -> Result<(), DemoError> {
     // As on a workstation: what happens by itself does.
     options.client_config = String::new();
     options.server.control_listener = Some(ServerOptions::LOOPBACK);
+    options.server.throttle_logins = true;
     options.qrexec.costs = pace.calls;
     if let Some(start) = pace.vm_start {
         options.qrexec.start = Start::After(start);
         options.system = options.system.with_halted(PROXY_VM);
     }
     let mut environment = Environment::start(programs, options).await?;
+    environment.isolation().tell_if_missing()?;
     environment.socks().set_shape(Shape::round_trip(pace.network));
     trace::start(environment.directory())?;
     environment.start_daemon().await?;

@@ -1,6 +1,7 @@
 //! The daemon's life, and what commands say without one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
@@ -12,7 +13,8 @@ use serde_json::Value;
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::MARLOW;
 use staging::programs::Programs;
-use staging::server::{Fault, FaultAct, Matching};
+use staging::residue::walk;
+use staging::server::{Command, Fault, FaultAct, KeyChoice, Matching, Outcome, SourceState};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 /// A bound for what hangs, not a measure.
@@ -113,6 +115,93 @@ async fn t3_a_second_daemon_says_so_and_a_crash_stops_nobody() {
     environment.stop().await.unwrap();
 }
 
+/// A source with files, and a client that holds something of every kind: what is read, a ciphertext without a key, a part,
+/// and a draft.
+async fn holds_everything(environment: &Environment) {
+    let control = environment.server().control();
+    let created = Command::NewSource { designation: None, key: KeyChoice::Pool(1), state: SourceState::Listed };
+    let Outcome::Source { uuid: source, .. } = control.apply(created).unwrap() else { unreachable!() };
+    let file = |size| match control.apply(Command::NewFile { source: source.clone(), size }).unwrap() {
+        Outcome::Item { uuid, .. } => uuid,
+        other => unreachable!("{other:?}"),
+    };
+    let (read, sealed, part) = (file(3_000), file(4_000), file(2_000_000));
+    let path = format!("/api/v1/sources/*/submissions/{part}/download");
+    control.add_fault(Fault::new(Matching::path(&path), FaultAct::HangAfter { bytes: 1_000_000 })).unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    environment.json(&["download", read.as_str(), "--wait"], "").await.unwrap();
+    std::fs::rename(environment.key_file(), environment.directory().join("hidden")).unwrap();
+    environment.json(&["download", sealed.as_str(), part.as_str(), "--no-wait"], "").await.unwrap();
+    environment.json(&["reply", source.as_str(), "--draft", "--message", "not yet"], "").await.unwrap();
+    let all_there = async {
+        while KINDS.iter().any(|kind| files_in(environment, kind) == 0) {
+            environment.json(&["status"], "").await.unwrap();
+        }
+    };
+    tokio::time::timeout(DEADLINE, all_there).await.expect("something of every kind");
+}
+
+/// The folders of what [`holds_everything`] makes a client hold.
+const KINDS: [&str; 3] = ["ciphertext", "partial", "plaintext"];
+
+fn files_in(environment: &Environment, folder: &str) -> usize {
+    std::fs::read_dir(environment.home().join(folder)).unwrap().count()
+}
+
+/// Opens a directory and all in it to everybody.
+fn open_to_all(path: &Path) {
+    let change = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    change(path, 0o755);
+    for path in walk(path).unwrap() {
+        change(&path, if path.is_dir() { 0o755 } else { 0o644 });
+    }
+}
+
+/// Case T3.
+#[tokio::test(flavor = "multi_thread")]
+async fn t3_what_was_opened_to_others_is_closed_at_the_next_start() {
+    let mut environment = Environment::with_daemon(options()).await.unwrap();
+    holds_everything(&environment).await;
+    // A crash leaves more than an end does.
+    environment.stop_daemon(Signal::SIGKILL).await.unwrap();
+    let before = walk(&environment.home()).unwrap();
+    open_to_all(&environment.home());
+    environment.start_daemon().await.unwrap();
+    let checked = check_modes(&environment.home());
+    assert!(checked >= before.iter().filter(|path| path.is_file()).count(), "{before:?}");
+    for kind in KINDS {
+        assert!(files_in(&environment, kind) > 0, "{kind} is empty");
+    }
+    environment.stop().await.unwrap();
+}
+
+/// Case T3. Only root can give files away; others have none of somebody else's to try it with.
+#[tokio::test(flavor = "multi_thread")]
+async fn t3_what_belongs_to_somebody_else_is_refused() {
+    const SOMEBODY: u32 = 65_534;
+    if !nix::unistd::geteuid().is_root() {
+        // Past the harness, which keeps to itself what a test prints that passes.
+        let _ = writeln!(io::stderr(), "NOT CHECKED: what belongs to somebody else: only root can give it away");
+        return;
+    }
+    let mut environment = Environment::with_daemon(options()).await.unwrap();
+    holds_everything(&environment).await;
+    environment.stop_daemon(Signal::SIGKILL).await.unwrap();
+    let home = environment.home();
+    let ciphertext = std::fs::read_dir(home.join("ciphertext")).unwrap().next().unwrap().unwrap().path();
+    for path in [home.clone(), home.join("store.sqlite3"), home.join("lock"), home.join("plaintext"), ciphertext] {
+        std::os::unix::fs::chown(&path, Some(SOMEBODY), None).unwrap();
+        let refused =
+            tokio::time::timeout(DEADLINE, environment.run(["daemon"], "")).await.expect("it listens").unwrap();
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{}: {refused:?}", path.display());
+        assert!(refused.stderr.contains("it belongs to another user"), "{}: {refused:?}", path.display());
+        std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+    }
+    environment.start_daemon().await.unwrap();
+    environment.stop().await.unwrap();
+}
+
 /// Case T3.
 #[tokio::test(flavor = "multi_thread")]
 async fn t3_everything_is_for_its_user_alone_whatever_the_umask() {
@@ -133,9 +222,9 @@ async fn t3_everything_is_for_its_user_alone_whatever_the_umask() {
         .unwrap();
     let mut lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
     assert!(lines.next_line().await.unwrap().unwrap().starts_with("listening on"));
-    environment.login(&MARLOW).await.unwrap();
-    environment.json(&["refresh"], "").await.unwrap();
-    assert!(check_modes(&environment.home()) >= 4, "the store, the lock, the log and the socket at least");
+    holds_everything(&environment).await;
+    let least = 4 + KINDS.len();
+    assert!(check_modes(&environment.home()) >= least, "the store, the lock, the log, the socket and what is held");
     kill(Pid::from_raw(i32::try_from(daemon.id().unwrap()).unwrap()), Signal::SIGTERM).unwrap();
     assert!(daemon.wait().await.unwrap().success());
     environment.stop().await.unwrap();

@@ -1,4 +1,4 @@
-//! The main job with the real programs: sign in, sync, list, refresh, show, sign out; and the demo, with all of it.
+//! The main job with the real programs: sign in, sync, list, refresh, show, sign out.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -7,7 +7,6 @@
     reason = "a test fails by panicking"
 )]
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -35,52 +34,6 @@ fn new_source(environment: &Environment, designation: &str) -> RecordId {
         Outcome::Source { uuid, .. } => uuid,
         other => panic!("{other:?}"),
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_demo_passes_and_says_each_step_on_a_line() {
-    let demo = tokio::process::Command::new(env!("CARGO_BIN_EXE_splitdrop-staging"))
-        .args(["demo", "--json", "--sources", "12"])
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .unwrap();
-    let text = String::from_utf8(demo.stdout).unwrap();
-    let steps: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let names: Vec<_> = steps.iter().map(|step| step["step"].as_str().unwrap()).collect();
-    assert_eq!(
-        names,
-        [
-            "build",
-            "VMs",
-            "isolation",
-            "login",
-            "first sync",
-            "sources",
-            "a source writes",
-            "refresh",
-            "the message",
-            "downloads",
-            "decryption",
-            "the text",
-            "a file",
-            "a reply",
-            "the source reads",
-            "a star",
-            "nothing new",
-            "a deletion",
-            "logout",
-            "the path",
-            "end"
-        ],
-        "{}",
-        String::from_utf8_lossy(&demo.stderr)
-    );
-    let good =
-        |step: &Value| step["result"] == "ok" || (step["step"] == "isolation" && step["result"] == "not_checked");
-    assert!(steps.iter().all(|step| good(step) && step["format"] == 1));
-    assert_eq!(demo.status.code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,6 +101,9 @@ async fn the_json_of_sources_and_status_has_its_documented_form() {
     let mut keys: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["being_deleted", "counts", "designation", "key", "last_updated", "on_server", "starred", "uuid"]);
+    let mut keys: Vec<_> = row["key"].as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["detail", "fingerprint", "offered", "problem", "state"]);
     assert_eq!((row["uuid"].as_str(), row["designation"].as_str()), (Some(source.as_str()), Some("winded harbour")));
     assert_eq!(row["counts"], json!({ "messages": 0, "files": 1, "replies": 0, "unread": 1 }));
     assert!(row["last_updated"].as_str().unwrap().ends_with('Z'));
@@ -211,6 +167,49 @@ async fn what_was_synced_is_there_without_a_session_and_after_a_restart() {
     let status = environment.json(&["status"], "").await.unwrap();
     assert_eq!(status["session"]["state"], "signed_out");
     assert_eq!(status["sync"]["last"]["counts"]["sources"], 5);
+    environment.stop().await.unwrap();
+}
+
+/// qrexec may start the service in a login shell with any PATH.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shipped_service_starts_the_proxy_whatever_the_path() {
+    let mut options = EnvironmentOptions::with_sources(2, 1).unwrap();
+    options.proxy_settings.insert("PATH".to_owned(), "/nonexistent".to_owned());
+    let environment = Environment::with_daemon(options).await.unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    let refreshed = environment.json(&["refresh"], "").await.unwrap();
+    assert_eq!(refreshed["sync"]["counts"]["sources"], 2);
+    environment.stop().await.unwrap();
+}
+
+/// The exit code for a login that the server did not accept.
+const LOGIN_REFUSED: i32 = 5;
+/// How many attempts within a minute a real server still looks at.
+const ATTEMPTS: usize = 5;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_who_tried_too_often_is_refused_with_the_right_code_and_signs_in_a_minute_later() {
+    let mut options = EnvironmentOptions::with_sources(1, 1).unwrap();
+    options.server.throttle_logins = true;
+    let environment = Environment::with_daemon(options).await.unwrap();
+    let right = environment.credentials(&MARLOW);
+    let wrong = right.replace(MARLOW.passphrase, "an entirely different passphrase");
+    let login = async |credentials: &str| {
+        let output = environment.run(["login", "--credentials-stdin"], credentials).await.unwrap();
+        assert_eq!(output.code, Some(LOGIN_REFUSED), "{output:?}");
+    };
+    for _ in 0..ATTEMPTS {
+        login(&wrong).await;
+    }
+    let control = environment.server().control();
+    // Another code is right by now, and nobody has used it.
+    control.apply(Command::AdvanceClock { seconds: 30 }).unwrap();
+    let unused = environment.credentials(&MARLOW);
+    assert_ne!(unused, right);
+    login(&unused).await;
+    assert_eq!(control.count("POST", "/api/v1/token"), ATTEMPTS as u64 + 1, "each attempt is one request");
+    control.apply(Command::AdvanceClock { seconds: 60 }).unwrap();
+    environment.login(&MARLOW).await.unwrap();
     environment.stop().await.unwrap();
 }
 

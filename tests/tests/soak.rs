@@ -4,12 +4,14 @@
 use std::process::Stdio;
 
 use serde_json::Value;
+use staging::isolation::OPT_OUT;
 use tokio::process::Command;
 
 /// Examples with more kills than this are for people.
 const FEW: u64 = 20;
 
-async fn staging(arguments: &[&str]) -> (Option<i32>, String) {
+/// What it printed, and what it said besides.
+async fn staging(arguments: &[&str]) -> (String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_splitdrop-staging"))
         .args(arguments)
         .stdin(Stdio::null())
@@ -17,9 +19,9 @@ async fn staging(arguments: &[&str]) -> (Option<i32>, String) {
         .output()
         .await
         .unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    (output.status.code(), said)
+    let (printed, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{printed}\n{said}");
+    (printed, said)
 }
 
 fn number_after(example: &[&str], option: &str) -> u64 {
@@ -30,7 +32,7 @@ fn number_after(example: &[&str], option: &str) -> u64 {
 /// What must always hold: nothing that was done is lost, and nothing is done twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_lose_no_act_and_double_none() {
-    let (_, help) = staging(&["soak", "--help"]).await;
+    let (help, _) = staging(&["soak", "--help"]).await;
     let examples: Vec<Vec<&str>> = help
         .lines()
         .filter_map(|line| line.trim().strip_prefix("splitdrop-staging "))
@@ -39,9 +41,13 @@ async fn kills_lose_no_act_and_double_none() {
         .collect();
     assert_eq!(examples.len(), 1, "{help}");
     for example in examples {
-        let (code, said) = staging(&example).await;
-        let told: Value = serde_json::from_str(&said).unwrap();
-        assert_eq!((code, &told["format"], &told["result"]), (Some(0), &1.into(), &"ok".into()));
+        let (printed, said) = staging(&example).await;
+        let told: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!((&told["format"], &told["result"]), (&1.into(), &"ok".into()));
+        // Without walls it says so, and is not without them unless that was wanted.
+        let walls = std::env::var_os(OPT_OUT).is_none_or(|value| value != "1");
+        assert_eq!(told["isolated"], walls, "{told}");
+        assert_eq!(said.contains("NOT ISOLATED: "), !walls, "{said}");
         for name in ["kills", "seed"] {
             assert_eq!(told[name], number_after(&example, &format!("--{name}")), "{told}");
         }

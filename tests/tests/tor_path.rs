@@ -156,6 +156,30 @@ async fn n6_a_refresh_says_where_the_way_is_broken_and_the_next_one_works() {
     environment.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn n6_a_refresh_says_at_which_step_of_socks_the_way_ended_and_the_next_one_works() {
+    let environment = signed_in(5).await;
+    let before = environment.server().control().with_log(RequestLog::total);
+    for step in Step::ALL {
+        environment.socks().cut_all().await;
+        broken_by(&environment, Act::CloseAt(step));
+        let reason = match step {
+            Step::Accepted | Step::MethodChosen | Step::Requested => "the SOCKS server hung up",
+            // The stream was there.
+            Step::Established => "the connection ended before the answer",
+        };
+        failed(refresh(&environment).await, UNREACHABLE, reason);
+        // No request has come through.
+        let arrived = environment.server().control().with_log(RequestLog::total);
+        mended(&environment).await;
+        let after = environment.server().control().with_log(RequestLog::total);
+        assert_eq!(after - arrived, 4, "{step:?}: the next refresh asks for its four lists");
+    }
+    let asked = environment.server().control().with_log(RequestLog::total);
+    assert_eq!(asked - before, 4 * Step::ALL.len() as u64, "nothing else was asked for");
+    environment.stop().await.unwrap();
+}
+
 /// This one waits as long as the proxy does for a connection: half a minute.
 #[tokio::test(flavor = "multi_thread")]
 async fn n6_a_refresh_that_cannot_connect_ends_with_the_proxys_bound() {
@@ -188,28 +212,50 @@ async fn n6_a_refresh_that_hangs_ends_when_the_stream_does() {
     environment.stop().await.unwrap();
 }
 
+/// This one waits as long as the proxy does for an answer to go on: a minute.
+#[tokio::test(flavor = "multi_thread")]
+async fn n6_a_refresh_whose_answers_stop_ends_with_the_proxys_bound() {
+    let environment = signed_in(20).await;
+    environment.socks().cut_all().await;
+    broken_by(&environment, Act::HangAfter { direction: Direction::ToClient, bytes: 4_000 });
+    failed(refresh(&environment).await, UNREACHABLE, "the answer stopped coming");
+    tokio::time::timeout(PATIENCE, environment.socks().wait_for(|counts| counts.hanging == 0)).await.unwrap();
+    mended(&environment).await;
+    environment.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn n6_a_call_that_runs_out_of_time_says_how_far_it_was() {
-    let environment = environment(1).await;
+    let environment = signed_in(20).await;
     let caller = Qrexec { program: environment.caller().unwrap() };
+    let token = environment.server().control().tokens().pop().unwrap();
+    let list = Call::GetSources { token: Token::try_new(token).unwrap() };
+    let hang_after = |direction, bytes| Act::HangAfter { direction, bytes };
     for (act, stage) in [
         (Act::HangAt(Step::Accepted), Stage::Connect),
+        (Act::HangAt(Step::MethodChosen), Stage::Connect),
         (Act::HangAt(Step::Requested), Stage::Connect),
-        (Act::HangAfter { direction: Direction::ToClient, bytes: 0 }, Stage::FirstByte),
+        (Act::HangAt(Step::Established), Stage::FirstByte),
+        (hang_after(Direction::ToServer, 0), Stage::FirstByte),
+        (hang_after(Direction::ToClient, 0), Stage::FirstByte),
+        // The answer has begun, and does not go on.
+        (hang_after(Direction::ToClient, 4_000), Stage::Body),
     ] {
-        let error = timed_out_in(&environment, &caller, act).await;
+        let error = timed_out_in(&environment, &caller, &list, act).await;
         assert_eq!((error.kind, error.stage), (ErrorKind::Timeout, stage), "{act:?}");
     }
-    // Without a fault the same call comes through, to a server that does not know the token.
+    // Without a fault the same call comes through, and to a server that does not know the token another does.
     environment.socks().clear_faults();
-    let error = users(&caller, PATIENCE).await;
+    assert_eq!(called(&caller, &list, PATIENCE).await, Ok(()));
+    let unknown = Call::GetUsers { token: Token::try_new("unknown").unwrap() };
+    let error = called(&caller, &unknown, PATIENCE).await.unwrap_err();
     assert_eq!((error.kind, error.stage), (ErrorKind::Unauthorized, Stage::FirstByte));
     environment.stop().await.unwrap();
 }
 
 /// How a call fails whose time is over while `act` holds it. On a machine that was too busy for it to come so far in its
 /// time, it is tried again with twice the time.
-async fn timed_out_in(environment: &Environment, caller: &Qrexec, act: Act) -> CallError {
+async fn timed_out_in(environment: &Environment, caller: &Qrexec, call: &Call, act: Act) -> CallError {
     let socks = environment.socks();
     let mut deadline = Duration::from_secs(1);
     loop {
@@ -223,21 +269,21 @@ async fn timed_out_in(environment: &Environment, caller: &Qrexec, act: Act) -> C
             held = true;
             std::future::pending::<()>().await;
         };
-        let error = tokio::select! {
+        let ended = tokio::select! {
             // What held it did so before it failed, so it is looked at first.
             biased;
             () = holding => continue,
-            error = users(caller, deadline) => error,
+            ended = called(caller, call, deadline) => ended,
         };
         if held {
-            return error;
+            return ended.unwrap_err();
         }
         deadline *= 2;
     }
 }
 
-/// How a call fails that a program in the client's VM makes without a session, by a proxy of its own.
-async fn users(caller: &Qrexec, deadline: Duration) -> CallError {
+/// How a call ends that a program in the client's VM makes, by a proxy of its own.
+async fn called(caller: &Qrexec, call: &Call, deadline: Duration) -> Result<(), CallError> {
     let hello = Hello {
         scope: Scope::Metadata,
         limits: Limits::OURS,
@@ -247,11 +293,15 @@ async fn users(caller: &Qrexec, deadline: Duration) -> CallError {
     let vm: VmName = PROXY_VM.parse().unwrap();
     let service = ServiceName::try_new(PROXY_SERVICE, Scope::Metadata.name()).unwrap();
     let session = caller.open(&vm, &service, &hello, PATIENCE).await.unwrap();
-    let call = Call::GetUsers { token: Token::try_new("unknown").unwrap() };
-    let failure = session.connection().call(call, deadline).await.unwrap().one().await.unwrap_err();
+    let mut answer = session.connection().call(call.clone(), deadline).await.unwrap();
+    let ended = loop {
+        match answer.next().await {
+            Ok(Some(_)) => {}
+            Ok(None) => break Ok(()),
+            Err(CallFailure::Failed(error)) => break Err(error),
+            Err(other) => panic!("{other:?}"),
+        }
+    };
     session.close().await;
-    match failure {
-        CallFailure::Failed(error) => error,
-        other => panic!("{other:?}"),
-    }
+    ended
 }

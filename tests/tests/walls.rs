@@ -1,7 +1,8 @@
 //! The dependency walls: which crates a part of the project must never be linked with, directly or through others.
 //!
-//! They are checked against what `cargo tree -e normal` says of each package, with its default features and the lock file as
-//! it is. Build scripts and tests are not looked at: they are not part of a program that runs in a VM.
+//! They are checked against what `cargo tree -e normal` says of each package and the lock file as it is: with the default
+//! features, and the client with `gpg-agent` too, which is built for those who want it. Build scripts and tests are not
+//! looked at: they are not part of a program that runs in a VM.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -128,25 +129,40 @@ const OUTSIDE_WORLD: &[&str] = &[
 /// What one package must not be linked with.
 struct Wall {
     package: &'static str,
+    features: Option<&'static str>,
     crates: &'static [&'static [&'static str]],
     packages: &'static [&'static str],
 }
 
 const WALLS: &[Wall] = &[
-    Wall { package: "client-vm", crates: &[NETWORK, NOT_BY_DEFAULT], packages: &["proxy-vm", "staging"] },
-    Wall { package: "proxy-vm", crates: &[STORE_PGP_TERMINAL], packages: &["client-vm", "control", "staging"] },
+    Wall {
+        package: "client-vm",
+        features: None,
+        crates: &[NETWORK, NOT_BY_DEFAULT],
+        packages: &["proxy-vm", "staging"],
+    },
+    Wall { package: "client-vm", features: Some("gpg-agent"), crates: &[NETWORK], packages: &["proxy-vm", "staging"] },
+    Wall {
+        package: "proxy-vm",
+        features: None,
+        crates: &[STORE_PGP_TERMINAL],
+        packages: &["client-vm", "control", "staging"],
+    },
     Wall {
         package: "protocol",
+        features: None,
         crates: &[NETWORK, STORE_PGP_TERMINAL, OUTSIDE_WORLD],
         packages: &["client-vm", "control", "proxy-vm", "qubes-rpc", "staging"],
     },
     Wall {
         package: "qubes-rpc",
+        features: None,
         crates: &[NETWORK, STORE_PGP_TERMINAL],
         packages: &["client-vm", "control", "proxy-vm", "staging"],
     },
     Wall {
         package: "control",
+        features: None,
         crates: &[NETWORK, STORE_PGP_TERMINAL],
         packages: &["client-vm", "proxy-vm", "qubes-rpc", "staging"],
     },
@@ -190,14 +206,18 @@ fn cargo(arguments: &[&str]) -> String {
 #[test]
 fn no_package_is_linked_with_what_its_wall_keeps_out() {
     for wall in WALLS {
-        let tree = cargo(&["tree", "-e", "normal", "--prefix", "none", "-p", wall.package]);
+        let mut arguments = vec!["tree", "-e", "normal", "--prefix", "none", "-p", wall.package];
+        arguments.extend(wall.features.iter().flat_map(|features| ["--features", features]));
+        let tree = cargo(&arguments);
         assert!(names(&tree).any(|name| name == wall.package), "no tree of {}:\n{tree}", wall.package);
+        // A feature that brings nothing would not be looked at.
+        assert_eq!(wall.features.is_some(), names(&tree).any(|name| name == "sequoia-gpg-agent"), "{arguments:?}");
         let breaches = wall.breaches(&tree);
         assert!(
             breaches.is_empty(),
-            "{} is linked with {breaches:?}; `cargo tree -e normal -p {} -i CRATE` shows by whom",
+            "{} is linked with {breaches:?}; `cargo {} -i CRATE` shows by whom",
             wall.package,
-            wall.package
+            arguments.join(" ")
         );
     }
 }
@@ -224,7 +244,7 @@ fn only_one_file_of_the_protocol_names_the_encoding_crate() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if std::fs::read_to_string(&path).unwrap().contains("bincode::") {
+            } else if names_a_crate(&std::fs::read_to_string(&path).unwrap(), "bincode") {
                 naming.push(path.strip_prefix(workspace()).unwrap().display().to_string());
             }
         }
@@ -232,10 +252,47 @@ fn only_one_file_of_the_protocol_names_the_encoding_crate() {
     assert_eq!(naming, ["protocol/src/codec.rs"]);
 }
 
+/// Whether code names a crate: in a path, or by another name in `use` or `extern crate`. Comments may speak of it.
+fn names_a_crate(code: &str, name: &str) -> bool {
+    let is_part = |character: char| character.is_alphanumeric() || character == '_';
+    code.lines().map(str::trim).filter(|line| !line.starts_with("//")).any(|line| {
+        line.match_indices(name).any(|(at, _)| {
+            let (before, after) = (line.get(..at).unwrap_or_default(), line.get(at + name.len()..).unwrap_or_default());
+            let is_whole = !before.ends_with(is_part) && !after.starts_with(is_part);
+            let is_declared = ["use", "crate", "::", "{", ","].iter().any(|word| before.trim_end().ends_with(word));
+            let is_used = ["::", "as "].iter().any(|word| after.trim_start().starts_with(word));
+            is_whole && (is_used || is_declared)
+        })
+    })
+}
+
+#[test]
+fn a_crate_is_found_however_it_is_named() {
+    for code in [
+        "bincode::serde::encode(x)",
+        "let x = ::bincode :: config();",
+        "use bincode as x;",
+        "    pub(crate) use bincode as x;",
+        "use ::bincode as x;",
+        "extern crate bincode as x;",
+        "use {serde, bincode as x};",
+        "use {bincode as x};",
+        "bincode as x,",
+        "use bincode;",
+    ] {
+        assert!(names_a_crate(code, "bincode"), "{code}");
+    }
+    for code in
+        ["// bincode::encode", "/// As bincode does.", "my_bincode::x", "bincodec::x", "let bincode = 1;", "mod x;"]
+    {
+        assert!(!names_a_crate(code, "bincode"), "{code}");
+    }
+}
+
 /// A wall that finds nothing must be one that would find something.
 #[test]
 fn a_forbidden_crate_is_found_in_a_made_up_tree() {
-    let wall = |package: &str| WALLS.iter().find(|wall| wall.package == package).unwrap();
+    let wall = |package: &str| WALLS.iter().find(|wall| wall.package == package && wall.features.is_none()).unwrap();
     let breaches = |package: &str, tree: &str| wall(package).breaches(tree).into_iter().collect::<Vec<_>>();
     let client = "client-vm v0.1.0 (/somewhere/client-vm)\nserde v1.0.0\nhyper-util v0.1.0\nhttp v1.0.0 (*)\n\
                   tokio_socks v0.5.0\nproxy-vm v0.1.0 (/somewhere/proxy-vm)\n";

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use self::gnupg::Gnupg;
 use super::{
-    BenchError, add_item, ask, build_programs, daemon, front_end, listed, millis, print_table, start_with, status,
-    usage, watching, within,
+    BenchError, Stage, add_item, ask, daemon, front_end, listed, millis, print_table, start_with, status, usage,
+    watching, within,
 };
 use crate::environment::{Environment, KeyAccess, QUIET};
 use crate::generator::{MARLOW, NewsroomKey};
@@ -132,7 +132,7 @@ struct Measured {
 /// # Errors
 /// [`BenchError`].
 pub async fn run(messages: u32, mb: u32, json: bool) -> Result<(), BenchError> {
-    let programs = build_programs().await?;
+    let Stage { programs, isolated } = Stage::build().await?;
     let mut rows = Vec::new();
     for backend in Backend::ALL {
         let name = backend.name();
@@ -147,7 +147,7 @@ pub async fn run(messages: u32, mb: u32, json: bool) -> Result<(), BenchError> {
         let file = measure(&programs, backend, Load::File { mb }).await?;
         rows.push(Row { backend, measured: Ok(Measured { messages, file }) });
     }
-    if json { print_json(&rows) } else { print_text(&rows) }
+    if json { print_json(isolated, &rows) } else { print_text(&rows) }
 }
 
 async fn measure(programs: &Programs, backend: Backend, load: Load) -> Result<Run, BenchError> {
@@ -285,7 +285,7 @@ async fn waiting(client: &mut Client) -> Result<u64, BenchError> {
     }
 }
 
-fn print_json(rows: &[Row]) -> Result<(), BenchError> {
+fn print_json(isolated: bool, rows: &[Row]) -> Result<(), BenchError> {
     let run = |run: &Run| {
         json!({
             "items": run.items,
@@ -306,7 +306,7 @@ fn print_json(rows: &[Row]) -> Result<(), BenchError> {
             Err(why) => json!({ "backend": row.backend.name(), "skipped": why, "messages": null, "file": null }),
         })
         .collect();
-    Ok(writeln!(io::stdout(), "{}", json!({ "format": 1, "backends": backends }))?)
+    Ok(writeln!(io::stdout(), "{}", json!({ "format": 1, "isolated": isolated, "backends": backends }))?)
 }
 
 fn print_text(rows: &[Row]) -> Result<(), BenchError> {

@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{
-    BenchError, add_item, ask, build_programs, daemon, front_end, listed, millis, print_table, process, proxies,
+    BenchError, Stage, add_item, ask, daemon, front_end, listed, millis, print_table, process, proxies,
     sign_in_directly, start, usage, watching, within,
 };
 use crate::environment::{Environment, ONION, QUIET};
@@ -39,6 +39,7 @@ struct File {
 
 #[derive(Debug)]
 struct Report {
+    isolated: bool,
     bytes: u64,
     /// None without curl.
     curl: Option<Duration>,
@@ -59,7 +60,7 @@ struct Client {
 /// # Errors
 /// [`BenchError`].
 pub async fn run(mb: u32, json: bool) -> Result<(), BenchError> {
-    let programs = build_programs().await?;
+    let Stage { programs, isolated } = Stage::build().await?;
     let bound = BOUND + BOUND_PER_MB.saturating_mul(mb);
     let report = within(bound, "downloading a file", async {
         let environment = start(programs, 1, 0, QUIET).await?;
@@ -74,7 +75,7 @@ pub async fn run(mb: u32, json: bool) -> Result<(), BenchError> {
         };
         let client = with_the_client(&environment, &file).await?;
         environment.stop().await?;
-        Ok(Report { bytes: file.bytes, curl, client })
+        Ok(Report { isolated, bytes: file.bytes, curl, client })
     })
     .await?;
     if json { print_json(&report) } else { print_text(&report) }
@@ -172,10 +173,11 @@ fn mb_per_second(bytes: u64, took: Duration) -> f64 {
 }
 
 fn print_json(report: &Report) -> Result<(), BenchError> {
-    let Report { bytes, curl, client } = report;
+    let Report { isolated, bytes, curl, client } = report;
     let curl = curl.map(|took| json!({ "wall_ms": millis(took), "mb_per_second": mb_per_second(*bytes, took) }));
     let report = json!({
         "format": 1,
+        "isolated": isolated,
         "bytes": bytes,
         "curl": curl,
         "splitdrop": {
@@ -189,7 +191,7 @@ fn print_json(report: &Report) -> Result<(), BenchError> {
 }
 
 fn print_text(report: &Report) -> Result<(), BenchError> {
-    let Report { bytes, curl, client } = report;
+    let Report { isolated: _, bytes, curl, client } = report;
     let head = ["", "MB", "time", "MB/s", "proxy MiB", "client MiB"];
     let mut table = vec![head.map(str::to_owned).to_vec()];
     let mut row = |name: &str, took: Duration, memory: [String; 2]| {

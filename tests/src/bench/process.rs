@@ -12,8 +12,8 @@ pub(super) struct Usage {
     pub(super) cpu_ms: u64,
     /// The most memory that was resident at once, in KiB.
     pub(super) peak_kib: u64,
-    /// Bytes read by system calls, pipes and sockets included.
-    pub(super) bytes_read: u64,
+    /// Bytes written by system calls, into pipes and sockets included.
+    pub(super) bytes_written: u64,
 }
 
 /// Reads a process's figures.
@@ -27,8 +27,15 @@ pub(super) fn usage(pid: u32) -> io::Result<Usage> {
     Ok(Usage {
         cpu_ms: ticks.saturating_mul(1000) / TICKS_PER_SECOND,
         peak_kib: labelled(&read("status")?, "VmHWM:"),
-        bytes_read: labelled(&read("io")?, "rchar:"),
+        bytes_written: labelled(&read("io")?, "wchar:"),
     })
+}
+
+/// What a process was started with: its program's name, and what follows it.
+pub(super) fn arguments(pid: u32) -> io::Result<Vec<String>> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline"))?;
+    let words = words.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+    Ok(words.filter(|word| !word.is_empty()).collect())
 }
 
 fn labelled(text: &str, label: &str) -> u64 {
@@ -40,11 +47,19 @@ fn labelled(text: &str, label: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+
     use super::*;
 
     #[test]
     fn this_process_has_figures() {
+        let before = usage(std::process::id()).unwrap();
+        let (mut from, mut to) = std::io::pipe().unwrap();
+        to.write_all(&[0; 4_000]).unwrap();
+        from.read_exact(&mut [0; 4_000]).unwrap();
         let usage = usage(std::process::id()).unwrap();
-        assert!(usage.peak_kib > 1_000 && usage.bytes_read > 0, "{usage:?}");
+        assert!(usage.peak_kib > 1_000 && usage.bytes_written >= before.bytes_written + 4_000, "{usage:?}");
+        let arguments = arguments(std::process::id()).unwrap();
+        assert_eq!(arguments.first(), std::env::args().next().as_ref());
     }
 }

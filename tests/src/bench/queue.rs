@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::process::Usage;
 use super::{
-    BenchError, add_item, ask, build_programs, daemon, front_end, listed, micros, millis, print_table, proxies,
-    sources, start, status, usage, watching, within,
+    BenchError, Stage, add_item, ask, daemon, front_end, listed, micros, millis, print_table, proxies, sources, start,
+    status, usage, watching, within,
 };
 use crate::environment::{Environment, QUIET};
 use crate::generator::MARLOW;
@@ -108,6 +108,7 @@ impl Downloads {
 
 #[derive(Debug)]
 struct Report {
+    isolated: bool,
     empty: Deletions,
     waiting: Deletions,
     refreshes: Times,
@@ -121,7 +122,7 @@ struct Report {
 /// # Errors
 /// [`BenchError`].
 pub async fn run(idle: Duration, json: bool) -> Result<(), BenchError> {
-    let programs = build_programs().await?;
+    let Stage { programs, isolated } = Stage::build().await?;
     writeln!(io::stderr(), "deletions and syncs, {SOURCES} sources ...")?;
     let (empty, waiting, refreshes) = within(BOUND, "deleting and syncing", acts(programs.clone())).await?;
     writeln!(io::stderr(), "nothing, for {} s ...", idle.as_secs())?;
@@ -131,7 +132,7 @@ pub async fn run(idle: Duration, json: bool) -> Result<(), BenchError> {
         writeln!(io::stderr(), "messages, {} ms a request and answer ...", millis(delay))?;
         downloads.push(within(BOUND, "downloading messages", fetch(programs.clone(), delay)).await?);
     }
-    let report = Report { empty, waiting, refreshes, idle, downloads };
+    let report = Report { isolated, empty, waiting, refreshes, idle, downloads };
     if json { print_json(&report) } else { print_text(&report) }
 }
 
@@ -306,7 +307,7 @@ async fn write_messages(environment: &Environment) -> Result<usize, BenchError> 
 }
 
 fn print_json(report: &Report) -> Result<(), BenchError> {
-    let Report { empty, waiting, refreshes, idle, downloads } = report;
+    let Report { isolated, empty, waiting, refreshes, idle, downloads } = report;
     let deletions =
         |of: &Deletions| json!({ "behind": of.behind, "answered": of.answered.json(), "shown": of.shown.json() });
     let downloads: Vec<_> = downloads
@@ -325,6 +326,7 @@ fn print_json(report: &Report) -> Result<(), BenchError> {
         .collect();
     let report = json!({
         "format": 1,
+        "isolated": isolated,
         "sources": SOURCES,
         "items_per_source": ITEMS,
         "deletions": [deletions(empty), deletions(waiting)],
@@ -345,7 +347,7 @@ fn ms(duration: Duration) -> String {
 }
 
 fn print_text(report: &Report) -> Result<(), BenchError> {
-    let Report { empty, waiting, refreshes, idle, downloads } = report;
+    let Report { isolated: _, empty, waiting, refreshes, idle, downloads } = report;
     let mut table = vec![["", "median", "worst"].map(str::to_owned).to_vec()];
     let mut row = |what: String, times: &Times| table.push(vec![what, ms(times.median()), ms(times.worst())]);
     for of in [empty, waiting] {

@@ -12,14 +12,14 @@ use qubes_rpc::qrexec::Qrexec;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::process::Usage;
-use super::{BenchError, IDLE_TIMEOUT, build_programs, daemon, micros, millis, print_table, sign_in_directly, usage};
+use super::process::{self, Usage};
+use super::{BenchError, IDLE_TIMEOUT, Stage, daemon, micros, millis, print_table, proxies, sign_in_directly, usage};
 use crate::environment::{Environment, EnvironmentOptions, PROXY_VM};
 use crate::generator::{MARLOW, TERNBERG};
 use crate::processes;
 use crate::programs::Programs;
-use crate::qrexec::broker::{Costs, EventKind};
-use crate::socks::Shape;
+use crate::qrexec::broker::Costs;
+use crate::socks::{Counts, Shape};
 
 /// How many items each source has.
 const ITEMS: u32 = 4;
@@ -47,9 +47,30 @@ struct Row {
 #[derive(Debug)]
 struct Sync {
     wall_ms: u64,
-    http_bytes: u64,
+    /// What went through the SOCKS server. The login's request and answer are with those of the first sync, which begins
+    /// with it.
+    http_bytes_to_server: u64,
+    http_bytes_from_server: u64,
+    /// What went through the metadata call, both ways.
     qrexec_bytes: u64,
     rows_written: u64,
+}
+
+impl Sync {
+    /// The sync that the daemon tells of; what was counted before it and after it.
+    fn of(report: &Value, [before, after]: [&Counts; 2], [called, calls]: [u64; 2]) -> Result<Self, BenchError> {
+        Ok(Self {
+            wall_ms: wall_ms(report)?,
+            http_bytes_to_server: after.bytes_to_server.saturating_sub(before.bytes_to_server),
+            http_bytes_from_server: after.bytes_to_client.saturating_sub(before.bytes_to_client),
+            qrexec_bytes: calls.saturating_sub(called),
+            rows_written: number(report, "/sync/rows_written")?,
+        })
+    }
+
+    fn http_bytes(&self) -> u64 {
+        self.http_bytes_to_server.saturating_add(self.http_bytes_from_server)
+    }
 }
 
 /// Runs the benchmark. Progress goes to standard error, the table or one JSON object to standard output.
@@ -57,7 +78,7 @@ struct Sync {
 /// # Errors
 /// [`BenchError`].
 pub async fn run(sizes: &[u32], delays_ms: &[u64], json: bool) -> Result<(), BenchError> {
-    let programs = build_programs().await?;
+    let Stage { programs, isolated } = Stage::build().await?;
     let mut rows = Vec::new();
     for sources in sizes {
         for delay_ms in delays_ms {
@@ -69,7 +90,7 @@ pub async fn run(sizes: &[u32], delays_ms: &[u64], json: bool) -> Result<(), Ben
     let (warm, fresh) = health(programs.clone(), Costs::default()).await?;
     let (warm_real, fresh_real) = health(programs, Costs::measured()).await?;
     let calls = [("stand-in as it is", warm, fresh), ("with the cost of a real call", warm_real, fresh_real)];
-    if json { print_json(&rows, &calls) } else { print_text(&rows, &calls) }
+    if json { print_json(isolated, &rows, &calls) } else { print_text(&rows, &calls) }
 }
 
 async fn measure(programs: Programs, sources: u32, delay: Duration) -> Result<Row, BenchError> {
@@ -86,21 +107,12 @@ async fn measure(programs: Programs, sources: u32, delay: Duration) -> Result<Ro
     let first = watch.until("sync_ended").await?;
     let between = environment.socks().counts();
     let (caller, proxy) = (caller(&environment)?, proxy(&environment)?);
-    let caller_first = usage(caller)?;
-    let first = Sync {
-        wall_ms: wall_ms(&first)?,
-        http_bytes: between.bytes_to_client.saturating_sub(before.bytes_to_client),
-        qrexec_bytes: caller_first.bytes_read,
-        rows_written: number(&first, "/sync/rows_written")?,
-    };
+    // What it writes goes to the daemon or to the proxy, but for the name of the call.
+    let called = usage(caller)?.bytes_written;
+    let first = Sync::of(&first, [&before, &between], [0, called])?;
     let refreshed = environment.json(&["refresh"], "").await?;
     let after = environment.socks().counts();
-    let unchanged = Sync {
-        wall_ms: wall_ms(&refreshed)?,
-        http_bytes: after.bytes_to_client.saturating_sub(between.bytes_to_client),
-        qrexec_bytes: usage(caller)?.bytes_read.saturating_sub(caller_first.bytes_read),
-        rows_written: number(&refreshed, "/sync/rows_written")?,
-    };
+    let unchanged = Sync::of(&refreshed, [&between, &after], [called, usage(caller)?.bytes_written])?;
     let client = usage(daemon(&environment)?)?;
     let row = Row { sources, delay, server_ms, first, unchanged, proxy: usage(proxy)?, client };
     environment.stop().await?;
@@ -129,22 +141,16 @@ async fn ask_directly(environment: &Environment) -> Result<u64, BenchError> {
 
 /// The process that makes the daemon's metadata call.
 fn caller(environment: &Environment) -> Result<u32, BenchError> {
+    let call = format!("{PROXY_SERVICE}+{}", Scope::Metadata.name());
+    let makes_it = |child: &u32| process::arguments(*child).is_ok_and(|arguments| arguments.contains(&call));
     let children = processes::children(daemon(environment)?).map_err(BenchError::Process)?;
-    children.last().copied().ok_or_else(|| BenchError::Missing("the daemon's call".to_owned()))
+    children.into_iter().find(makes_it).ok_or_else(|| BenchError::Missing("the daemon's call".to_owned()))
 }
 
-/// The process of the proxy's metadata session: the one that was started last.
+/// The process of the proxy's metadata session.
 fn proxy(environment: &Environment) -> Result<u32, BenchError> {
-    let started = |kind| match kind {
-        EventKind::Started { pid, .. } => pid,
-        _other => None,
-    };
-    let events = environment.broker().events();
-    events
-        .into_iter()
-        .rev()
-        .find_map(|event| started(event.kind))
-        .ok_or_else(|| BenchError::Missing("the proxy".to_owned()))
+    let sessions = proxies(environment, Scope::Metadata);
+    sessions.last().copied().ok_or_else(|| BenchError::Missing("the proxy".to_owned()))
 }
 
 /// What a health call costs in a warm session, and in a session of its own.
@@ -198,11 +204,12 @@ fn number(report: &Value, pointer: &str) -> Result<u64, BenchError> {
     report.pointer(pointer).and_then(Value::as_u64).ok_or_else(|| BenchError::Missing(pointer.to_owned()))
 }
 
-fn print_json(rows: &[Row], calls: &[(&str, Duration, Duration)]) -> Result<(), BenchError> {
+fn print_json(isolated: bool, rows: &[Row], calls: &[(&str, Duration, Duration)]) -> Result<(), BenchError> {
     let sync = |sync: &Sync| {
         json!({
             "wall_ms": sync.wall_ms,
-            "http_bytes": sync.http_bytes,
+            "http_bytes_to_server": sync.http_bytes_to_server,
+            "http_bytes_from_server": sync.http_bytes_from_server,
             "qrexec_bytes": sync.qrexec_bytes,
             "rows_written": sync.rows_written,
         })
@@ -227,7 +234,7 @@ fn print_json(rows: &[Row], calls: &[(&str, Duration, Duration)]) -> Result<(), 
         .iter()
         .map(|(name, warm, fresh)| json!({ "stand_in": name, "warm_us": micros(*warm), "fresh_us": micros(*fresh) }))
         .collect();
-    Ok(writeln!(io::stdout(), "{}", json!({ "format": 1, "sync": rows, "health": calls }))?)
+    Ok(writeln!(io::stdout(), "{}", json!({ "format": 1, "isolated": isolated, "sync": rows, "health": calls }))?)
 }
 
 fn print_text(rows: &[Row], calls: &[(&str, Duration, Duration)]) -> Result<(), BenchError> {
@@ -238,7 +245,9 @@ fn print_text(rows: &[Row], calls: &[(&str, Duration, Duration)]) -> Result<(), 
         "first",
         "unchanged",
         "HTTP kB",
+        "HTTP again",
         "qrexec kB",
+        "qrexec again",
         "rows",
         "rows again",
         "proxy CPU",
@@ -254,8 +263,10 @@ fn print_text(rows: &[Row], calls: &[(&str, Duration, Duration)]) -> Result<(), 
             format!("{} ms", row.server_ms),
             format!("{} ms", row.first.wall_ms),
             format!("{} ms", row.unchanged.wall_ms),
-            (row.first.http_bytes / 1000).to_string(),
+            (row.first.http_bytes() / 1000).to_string(),
+            (row.unchanged.http_bytes() / 1000).to_string(),
             (row.first.qrexec_bytes / 1000).to_string(),
+            (row.unchanged.qrexec_bytes / 1000).to_string(),
             row.first.rows_written.to_string(),
             row.unchanged.rows_written.to_string(),
             format!("{} ms", row.proxy.cpu_ms),

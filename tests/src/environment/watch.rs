@@ -1,10 +1,16 @@
 //! What happens, as `splitdrop watch` says it.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
-use super::{EVENT_DEADLINE, EnvironmentError, failed};
+use super::{EnvironmentError, failed};
+
+/// How long an event may take to come, and one of a certain name while others come: bounds for what hangs, not measures.
+const EVENT_DEADLINE: Duration = Duration::from_secs(120);
+const NAMED_EVENT_DEADLINE: Duration = Duration::from_secs(300);
 
 /// `splitdrop watch --json`, running; killed when dropped.
 #[derive(Debug)]
@@ -34,13 +40,49 @@ impl Watch {
     /// The next event of this name; others are passed over.
     ///
     /// # Errors
-    /// As [`Self::next`].
+    /// As [`Self::next`]; [`EnvironmentError::OtherEvents`] when only others come for very long.
     pub async fn until(&mut self, name: &str) -> Result<Value, EnvironmentError> {
-        loop {
-            let event = self.next().await?;
-            if event.pointer("/event").and_then(Value::as_str) == Some(name) {
-                return Ok(event);
+        self.until_within(NAMED_EVENT_DEADLINE, name).await
+    }
+
+    async fn until_within(&mut self, bound: Duration, name: &str) -> Result<Value, EnvironmentError> {
+        let found = async {
+            loop {
+                let event = self.next().await?;
+                if event.pointer("/event").and_then(Value::as_str) == Some(name) {
+                    return Ok(event);
+                }
             }
-        }
+        };
+        let late = || EnvironmentError::OtherEvents { name: name.to_owned(), bound };
+        tokio::time::timeout(bound, found).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use tokio::process::Command;
+
+    use super::*;
+
+    /// A watch that prints what a shell does.
+    fn watch(line: &str) -> Watch {
+        let mut command = Command::new("/bin/sh");
+        let mut child = command.args(["-c", line]).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        let stdout = child.stdout.take().unwrap();
+        Watch::of(child, stdout)
+    }
+
+    #[tokio::test]
+    async fn other_events_are_passed_over_but_not_for_ever() {
+        let mut found = watch(r#"echo '{"event":"a"}'; echo '{"event":"b","it":1}'; exec cat"#);
+        assert_eq!(found.until("b").await.unwrap().pointer("/it").unwrap(), 1);
+        let mut never = watch(r#"exec yes '{"event":"a"}'"#);
+        let error = never.until_within(Duration::from_millis(50), "b").await.unwrap_err();
+        assert!(matches!(&error, EnvironmentError::OtherEvents { name, .. } if name == "b"), "{error}");
+        // One that has ended has no events.
+        assert!(matches!(watch("exit 0").until("b").await, Err(EnvironmentError::NoEvent)));
     }
 }

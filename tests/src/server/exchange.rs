@@ -27,8 +27,8 @@ use super::gzip;
 use super::log::RequestGuard;
 use super::options::WebServer;
 
-/// The largest body that is read: a reply is far smaller.
-const LARGEST_REQUEST: usize = 16 * 1024 * 1024;
+/// The largest body that is read, as at a real server's web server, in bytes. A reply is far smaller.
+const LARGEST_REQUEST: usize = 524_288_000;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// What a production web server says to a method that it does not let through.
 const METHOD_PAGE: &str = "<!DOCTYPE html>\n<html><head><title>403 Forbidden</title></head>\n<body><h1>Forbidden</h1>\

@@ -44,7 +44,7 @@ pub struct ServerOptions {
     pub web_server: WebServer,
     /// What time it is, for one-time codes, sessions and new items.
     pub clock: Clock,
-    /// Whether more than five logins of a user within a minute are refused.
+    /// Whether more than five logins of a user within a minute are refused, as at a real server. Tests sign in more often.
     pub throttle_logins: bool,
     /// How long a session lasts.
     pub session_lifetime: Duration,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{DefaultBodyLimit, Extension, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
@@ -44,6 +44,8 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
     routes
         .fallback(|| async { Refusal::NotFound })
         .method_not_allowed_fallback(|| async { Refusal::WrongMethod })
+        // What is too long was refused before: see `exchange.rs`.
+        .layer(DefaultBodyLimit::disable())
         .with_state(desk)
 }
 

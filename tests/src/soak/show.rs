@@ -21,6 +21,8 @@ pub(super) fn is_act(request: &LoggedRequest) -> bool {
 /// What happened.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
+    /// Whether each "VM" had its network namespace.
+    pub(super) isolated: bool,
     pub(super) rounds: u64,
     pub(super) kills: u64,
     /// Kills after which acts waited, and those of which nobody knew what had become of an act.
@@ -125,6 +127,7 @@ impl Show {
         }
         let SoakOptions { kills: _, acts: _, seed, json } = self.options;
         let Figures {
+            isolated,
             rounds,
             kills,
             left_waiting,
@@ -145,6 +148,7 @@ impl Show {
                 "format": 1,
                 "result": if error.is_none() { "ok" } else { "failed" },
                 "seed": seed,
+                "isolated": isolated,
                 "rounds": rounds,
                 "kills": kills,
                 "left_waiting": left_waiting,

@@ -66,12 +66,10 @@ async fn a_daemon_starts_where_there_is_a_network_only_if_it_is_told_to() {
         assert_eq!(starting.code, Some(1), "{starting:?}");
         let told: Value = serde_json::from_str(&starting.stdout).unwrap();
         assert!(told["error"]["message"].as_str().unwrap().contains("allow_network"), "{told}");
-    } else {
-        // Without a network it starts, and is ended as anybody's.
-        std::fs::write(&config, format!("allow_network = false\n{shipped}")).unwrap();
     }
-    let allowed = if interface().is_some() { format!("allow_network = true\n{shipped}") } else { shipped };
-    std::fs::write(&config, allowed).unwrap();
+    // Where there is no network it starts without being allowed anything.
+    let allowed = interface().is_some();
+    std::fs::write(&config, format!("allow_network = {allowed}\n{shipped}")).unwrap();
     let mut daemon = Command::new(environment.splitdrop_program())
         .arg("daemon")
         .env_clear()

@@ -1,10 +1,10 @@
 //! Clients that hold what is to be erased, and what tests ask of them.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use staging::environment::{Environment, KeyAccess};
+use staging::residue;
 use staging::server::{Command, KeyChoice, Outcome, RecordId, SourceState};
 
 pub(crate) use crate::reading::*;
@@ -65,17 +65,8 @@ pub(crate) async fn read_source(environment: &Environment) -> RecordId {
 
 /// Where these texts are found in the client's data directory, which may change meanwhile.
 pub(crate) fn places(environment: &Environment, texts: &[&str]) -> Vec<PathBuf> {
-    let holds = |path: &PathBuf| match std::fs::read(path) {
-        Ok(content) => {
-            let content = String::from_utf8_lossy(&content);
-            texts.iter().any(|text| content.contains(text))
-        }
-        // It is removed at this moment.
-        Err(error) if error.kind() == ErrorKind::NotFound => false,
-        Err(error) => panic!("{}: {error}", path.display()),
-    };
-    let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
-    walk(&environment.home()).into_iter().filter(is_file).filter(holds).collect()
+    let places = |text: &&str| residue::files_with(&environment.home(), text.as_bytes()).unwrap();
+    texts.iter().flat_map(places).collect()
 }
 
 /// Waits until none of these texts is found: erasures follow a confirmation.

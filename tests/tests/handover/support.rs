@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 use staging::environment::{Environment, EnvironmentOptions, Output, Watch};
 use staging::generator::MARLOW;
+use staging::residue;
 use staging::server::{Body, Command, GzipFlaw, KeyChoice, Outcome, RecordId, Seal, SourceState, SubmissionKind};
 
 /// Messages come by themselves; syncs when a test says so. What fails is tried again soon.
@@ -139,27 +140,12 @@ pub(crate) fn folder(environment: &Environment, name: &str) -> PathBuf {
 
 /// All files and folders below `folder`.
 pub(crate) fn walk(folder: &Path) -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_type().unwrap().is_dir() {
-                folders.push(entry.path());
-            }
-            found.insert(entry.path());
-        }
-    }
-    found
+    residue::walk(folder).unwrap()
 }
 
-/// The files below `folder` that hold these bytes, whether the client's or others.
+/// The files below `folder` that hold these bytes, whether the client's or others, and those that are named by them.
 pub(crate) fn files_with(folder: &Path, bytes: &[u8]) -> Vec<PathBuf> {
-    let holds = |path: &PathBuf| {
-        let content = std::fs::read(path).unwrap();
-        content.windows(bytes.len()).any(|window| window == bytes)
-    };
-    walk(folder).into_iter().filter(|path| path.symlink_metadata().unwrap().is_file()).filter(holds).collect()
+    residue::files_with(folder, bytes).unwrap()
 }
 
 pub(crate) fn digest(bytes: &[u8]) -> String {

@@ -119,6 +119,33 @@ async fn a_bounded_call_moves_everything_in_small_pieces() {
     assert_eq!(caller.code().await, Some(0));
 }
 
+/// Nobody can say how slow a busy machine is, but no call may be faster than its bound.
+#[tokio::test]
+async fn a_bounded_call_is_as_slow_each_way_as_it_is_said_to_be() {
+    // 100,000 bytes a second: a third of a second each way.
+    let text = "0123456789abcde\n".repeat(2_000);
+    let at_least = Duration::from_millis(300);
+    let stage =
+        Stage::with(&[("up", "exec cat > /dev/null"), ("down", "exec cat FOLDER/text")], ALLOW_ALL, |options| {
+            options.conditions.costs.bytes_per_second = Some(100_000);
+        });
+    std::fs::write(stage.path("text"), &text).unwrap();
+
+    let begun = Instant::now();
+    let mut caller = stage.call("up");
+    caller.write(&text).await;
+    caller.stdin = None;
+    assert_eq!(caller.code().await, Some(0));
+    assert!(begun.elapsed() >= at_least, "up in {:?}", begun.elapsed());
+
+    let begun = Instant::now();
+    let mut caller = stage.call("down");
+    caller.stdin = None;
+    assert_eq!(caller.rest().await, text);
+    assert!(begun.elapsed() >= at_least, "down in {:?}", begun.elapsed());
+    assert_eq!(caller.code().await, Some(0));
+}
+
 #[tokio::test]
 async fn a_call_may_get_no_answer_and_the_next_one_does() {
     let stage = Stage::new(&[("s", "exit 3")]);

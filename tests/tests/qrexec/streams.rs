@@ -1,5 +1,7 @@
 //! The streams of a call and their ends.
 
+use std::os::fd::{AsFd, BorrowedFd};
+
 use staging::qrexec::Ending;
 use staging::qrexec::broker::EventKind;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
@@ -92,8 +94,37 @@ async fn descriptors_that_a_caller_lends_stay_nonblocking() {
     let mut command = stage.command_of("sd-app", &["sd-proxy", "s"]);
     command.stdin(stdin.try_clone().unwrap()).stdout(stdout.try_clone().unwrap());
     assert!(bounded(command.status()).await.unwrap().success());
-    for flags in [nix::fcntl::fcntl(&stdin, nix::fcntl::F_GETFL), nix::fcntl::fcntl(&stdout, nix::fcntl::F_GETFL)] {
-        assert!(nix::fcntl::OFlag::from_bits_retain(flags.unwrap()).contains(nix::fcntl::OFlag::O_NONBLOCK));
+    for lent in [stdin.as_fd(), stdout.as_fd()] {
+        assert!(is_nonblocking(lent));
+    }
+}
+
+fn is_nonblocking(descriptor: BorrowedFd<'_>) -> bool {
+    let flags = nix::fcntl::fcntl(descriptor, nix::fcntl::F_GETFL).unwrap();
+    nix::fcntl::OFlag::from_bits_retain(flags).contains(nix::fcntl::OFlag::O_NONBLOCK)
+}
+
+/// A killed caller has no chance to put them right.
+#[tokio::test]
+async fn descriptors_stay_nonblocking_when_the_caller_is_killed() {
+    let stage = Stage::new(&[("s", "echo ready; read line")]);
+    let (stdin, _lent) = std::io::pipe().unwrap();
+    let (heard, stdout) = std::io::pipe().unwrap();
+    for lent in [stdin.as_fd(), stdout.as_fd()] {
+        assert!(!is_nonblocking(lent));
+    }
+    let mut command = stage.command_of("sd-app", &["sd-proxy", "s"]);
+    command.stdin(stdin.try_clone().unwrap()).stdout(stdout.try_clone().unwrap());
+    let mut caller = command.spawn().unwrap();
+    let line = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(heard), &mut line).unwrap();
+        line
+    });
+    assert_eq!(bounded(line).await.unwrap(), "ready\n");
+    bounded(caller.kill()).await.unwrap();
+    for lent in [stdin.as_fd(), stdout.as_fd()] {
+        assert!(is_nonblocking(lent));
     }
 }
 

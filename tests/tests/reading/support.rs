@@ -8,6 +8,7 @@ use serde_json::Value;
 use staging::environment::{Environment, EnvironmentOptions, KeyAccess, Watch};
 use staging::generator::{MARLOW, NewsroomKey};
 use staging::programs::Programs;
+use staging::residue;
 use staging::server::{
     Body, Command, Fault, FaultAct, GzipFlaw, KeyChoice, Matching, Outcome, RecordId, Seal, SourceState, SubmissionKind,
 };
@@ -231,27 +232,12 @@ pub(crate) fn counts(environment: &Environment) -> [usize; 3] {
 
 /// All files and folders below `folder`.
 pub(crate) fn walk(folder: &Path) -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_type().unwrap().is_dir() {
-                folders.push(entry.path());
-            }
-            found.insert(entry.path());
-        }
-    }
-    found
+    residue::walk(folder).unwrap()
 }
 
-/// The files below `folder` that hold these bytes, whether the database's or others.
+/// The files below `folder` that hold these bytes, whether the client's or others, and those that are named by them.
 pub(crate) fn files_with(folder: &Path, bytes: &[u8]) -> Vec<PathBuf> {
-    let holds = |path: &PathBuf| {
-        let content = std::fs::read(path).unwrap();
-        content.windows(bytes.len()).any(|window| window == bytes)
-    };
-    walk(folder).into_iter().filter(|path| path.symlink_metadata().unwrap().is_file()).filter(holds).collect()
+    residue::files_with(folder, bytes).unwrap()
 }
 
 /// Checks that a terminal that prints this does nothing else than print.

@@ -63,6 +63,8 @@ fn decide(policy: &str, words: &str) -> String {
 fn rules_decide_calls() {
     const DENIED: &str = "deny denied by 30-test.policy:1";
     const NO_RULE: &str = "deny no rule matches";
+    // All but the caller, and but dom0.
+    const QUBES: &str = "net-dvm,sd-devices,sd-gpg,sd-log,sd-printers,sd-proxy,sd-viewer,vault";
     for (policy, words, expected) in [
         // Services and arguments.
         ("s * sd-app sd-proxy allow", "s + sd-app sd-proxy", "allow sd-proxy"),
@@ -85,6 +87,7 @@ fn rules_decide_calls() {
         ("s * @type:DispVM sd-gpg allow", "s + sd-app sd-gpg", NO_RULE),
         ("s * @adminvm sd-proxy allow", "s + sd-app sd-proxy", NO_RULE),
         ("s * @dispvm:sd-viewer sd-gpg allow", "s + sd-viewer sd-gpg", NO_RULE),
+        ("s * @dispvm:@tag:net sd-gpg allow", "s + net-dvm sd-gpg", NO_RULE),
         // Targets.
         ("s * sd-app * allow", "s + sd-app @adminvm", "allow dom0"),
         ("s * sd-app @anyvm allow", "s + sd-app @adminvm", NO_RULE),
@@ -96,6 +99,12 @@ fn rules_decide_calls() {
         ("s * sd-app @tag:sd-workstation allow", "s + sd-app sd-log", "allow sd-log"),
         ("s * sd-app @tag:sd-workstation allow", "s + sd-app vault", NO_RULE),
         ("s * sd-app @type:StandaloneVM allow", "s + sd-app vault", "allow vault"),
+        ("s * sd-app @type:DispVM allow", "s + sd-app sd-proxy", "allow sd-proxy"),
+        ("s * sd-app @type:DispVM allow", "s + sd-app sd-log", NO_RULE),
+        ("s * sd-app @type:TemplateVM allow", "s + sd-app sd-log", NO_RULE),
+        // Before the first call's "$" was "@" it would have been a word for all; in a rule it is an odd name.
+        ("s * sd-app $anyvm allow", "s + sd-app sd-log", NO_RULE),
+        ("s * $anyvm sd-log allow", "s + sd-app sd-log", NO_RULE),
         ("s * sd-app sd-proxy allow", "s + sd-app @tag:sd-workstation", "deny not a target"),
         ("s * sd-app * allow", "s + sd-app *", "deny not a target"),
         // No target, and one that does not exist.
@@ -125,6 +134,8 @@ fn rules_decide_calls() {
         ("s * sd-app sd-log allow target=sd-proxy", "s + sd-app sd-log", "allow sd-proxy"),
         ("s * sd-app sd-log allow target=@adminvm", "s + sd-app sd-log", "allow dom0"),
         ("s * sd-app sd-log allow target=@dispvm", "s + sd-app sd-log", "allow new sd-viewer"),
+        ("s * sd-app sd-log allow target=@dispvm:net-dvm", "s + sd-app sd-log", "allow new net-dvm"),
+        ("s * sd-app sd-log allow target=@dispvm:sd-log", "s + sd-app sd-log", "deny not a template for disposables"),
         ("s * sd-app sd-log allow target=gone", "s + sd-app sd-log", "deny 30-test.policy:1 leaves the target open"),
         (
             "s * sd-app sd-log allow target=sd-proxy,user=b",
@@ -132,7 +143,9 @@ fn rules_decide_calls() {
             "deny 30-test.policy:1 leaves the target open",
         ),
         ("s * sd-app sd-log allow user=root notify=yes", "s + sd-app sd-log", "allow sd-log as root notify"),
+        ("s * sd-app sd-log allow notify=no", "s + sd-app sd-log", "allow sd-log"),
         ("s * sd-app sd-log allow autostart=no", "s + sd-app sd-log", "allow sd-log no-start"),
+        ("s * sd-app vault allow autostart=yes", "s + sd-app vault", "allow vault"),
         ("s * sd-app vault allow", "s + sd-app vault", "allow vault"),
         (
             "s * sd-app vault allow autostart=no",
@@ -164,6 +177,15 @@ fn rules_decide_calls() {
             "s + sd-app @dispvm",
             "ask new sd-viewer default new sd-viewer",
         ),
+        ("s * sd-app sd-log ask notify=no", "s + sd-app sd-log", "ask sd-log"),
+        ("s * sd-app @default ask target=sd-log default_target=sd-log", "s + sd-app -", "ask sd-log default sd-log"),
+        ("s * sd-app @default ask target=sd-log default_target=vault", "s + sd-app -", "ask sd-log"),
+        (
+            "s * sd-app @dispvm:net-dvm ask default_target=@dispvm:net-dvm",
+            "s + sd-app @dispvm:net-dvm",
+            "ask new net-dvm default new net-dvm",
+        ),
+        ("s * sd-app vault ask autostart=yes", "s + sd-app vault", "ask vault"),
         ("s * sd-app vault ask autostart=no", "s + sd-app vault", "deny 30-test.policy:1 leaves the target open"),
         ("s * sd-app @adminvm ask", "s + sd-app dom0", "ask dom0"),
         ("s * sd-app @default ask", "s + sd-app -", "deny 30-test.policy:1 leaves the target open"),
@@ -173,6 +195,28 @@ fn rules_decide_calls() {
             "s + sd-app sd-log",
             "ask sd-devices,sd-log,sd-printers,sd-proxy,sd-viewer no-start",
         ),
+        // What may be chosen is all that is meant: of these words only "*" means dom0, and it does.
+        ("s * sd-app @anyvm ask", "s + sd-app sd-log", &format!("ask {QUBES},new net-dvm,new sd-viewer")),
+        ("s * sd-app * ask", "s + sd-app sd-log", &format!("ask dom0,{QUBES},new net-dvm,new sd-viewer")),
+        ("s * sd-app @type:AdminVM ask\ns * sd-app sd-log ask", "s + sd-app sd-log", "ask sd-log"),
+        (
+            "s * sd-app @tag:sd-workstation deny\ns * sd-app @anyvm ask",
+            "s + sd-app vault",
+            "ask net-dvm,vault,new net-dvm,new sd-viewer",
+        ),
+        // What an earlier rule denies may not be chosen, dom0 and disposables no less than others.
+        (
+            "s * sd-app @adminvm deny\ns * sd-app * ask",
+            "s + sd-app sd-log",
+            &format!("ask {QUBES},new net-dvm,new sd-viewer"),
+        ),
+        (
+            "s * sd-app @dispvm:@tag:net deny\ns * sd-app @anyvm ask",
+            "s + sd-app sd-log",
+            &format!("ask {QUBES},new sd-viewer"),
+        ),
+        // What only a later rule denies may.
+        ("s * sd-app sd-log ask\ns * sd-app @anyvm deny", "s + sd-app sd-log", "ask sd-log"),
     ] {
         assert_eq!(decide(policy, words), expected, "policy: {policy}\ncall: {words}");
     }

@@ -153,7 +153,7 @@ async fn a_body_beyond_the_limit_is_refused_unread() {
         let site = Site::start(small()).await;
         let answer = connections::raw(
             &site,
-            "POST /api/v1/token HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 99999999999\r\n\r\n",
+            "POST /api/v1/token HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 524288001\r\n\r\n",
         )
         .await;
         assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");

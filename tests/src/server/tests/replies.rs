@@ -266,13 +266,14 @@ async fn a_reply_needs_a_session_and_a_source() {
 }
 
 #[tokio::test]
-async fn the_route_has_two_methods_and_a_limit() {
+async fn the_route_has_two_methods_and_takes_long_bodies() {
     bounded(async {
         let room = Room::open().await;
         let delete = room.site.signed(Method::DELETE, &room.path(), &room.token);
         assert_eq!(delete.send().await.unwrap().status(), 405);
+        // The limit is far beyond this one: it is read, and is no reply.
         let large = room.site.signed(Method::POST, &room.path(), &room.token).body(vec![b' '; 17 << 20]);
-        assert_eq!(large.send().await.unwrap().status(), 413);
+        assert_eq!(large.send().await.unwrap().status(), 400);
         // The longest reply that there is.
         let text = honest(&"\u{1d11e}".repeat(100_000));
         assert!(text.len() > 500_000);
