@@ -78,12 +78,9 @@ async fn from_the_clients_vm_no_address_can_be_reached() {
     // So do the programs that make its calls, of which the one for the lists stays open.
     let client = inside_of(environment.isolation().in_client(Path::new(READLINK))).await;
     let daemon = environment.daemon_pid().unwrap();
-    let calls = children(daemon).unwrap();
-    assert!(!calls.is_empty(), "it made no call");
-    for process in calls.into_iter().chain([daemon]) {
-        assert_eq!(namespace_of(process), client);
-    }
-    assert_ne!(client, namespace_of(std::process::id()));
+    assert_eq!(namespace_of(daemon).unwrap(), client);
+    assert_all_in(children(daemon).unwrap(), &client);
+    assert_ne!(client, namespace_of(std::process::id()).unwrap());
     environment.stop().await.unwrap();
 }
 
@@ -99,15 +96,10 @@ async fn the_proxy_itself_runs_inside_of_its_walls() {
         EventKind::Started { pid, .. } => pid,
         _other => None,
     });
-    let running: Vec<_> = started.filter(|pid| Path::new(&format!("/proc/{pid}/exe")).exists()).collect();
-    assert!(!running.is_empty(), "no proxy runs");
     let proxy = inside_of(environment.isolation().in_proxy(Path::new(READLINK))).await;
-    for process in running {
-        assert_eq!(namespace_of(process), proxy);
-    }
-    for other in
-        [namespace_of(std::process::id()), inside_of(environment.isolation().in_client(Path::new(READLINK))).await]
-    {
+    assert_all_in(started, &proxy);
+    let client = inside_of(environment.isolation().in_client(Path::new(READLINK))).await;
+    for other in [namespace_of(std::process::id()).unwrap(), client] {
         assert_ne!(proxy, other);
     }
     environment.stop().await.unwrap();
@@ -190,9 +182,17 @@ async fn from_the_proxys_vm_only_the_socks_port_can_be_reached() {
     environment.stop().await.unwrap();
 }
 
-/// The network namespace of a process.
-fn namespace_of(pid: u32) -> String {
-    std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap().to_string_lossy().into_owned()
+/// The network namespace of a process; none of one that has ended.
+fn namespace_of(pid: u32) -> Option<String> {
+    let namespace = std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()?;
+    Some(namespace.to_string_lossy().into_owned())
+}
+
+/// Checks that those of the processes that still run, of which there is one at least, are in this namespace.
+fn assert_all_in(processes: impl IntoIterator<Item = u32>, namespace: &str) {
+    let found: Vec<_> = processes.into_iter().filter_map(namespace_of).collect();
+    assert!(!found.is_empty(), "none of them runs");
+    assert!(found.iter().all(|one| one == namespace), "{found:?} and not {namespace}");
 }
 
 /// The network namespace in which `readlink` runs, which is such a command.
