@@ -51,6 +51,30 @@ async fn f4_an_empty_message_is_one_and_a_broken_one_is_none() {
     assert_eq!(room.ciphertexts().len(), 4, "a retry needs no other download");
 }
 
+/// Each byte that is no UTF-8 is shown as three: what counts is what is stored and shown.
+#[tokio::test]
+async fn a_text_that_grows_past_the_bound_is_refused_also_inside() {
+    let home = tempfile::tempdir().unwrap();
+    let room = Room::open(home.path());
+    let most = usize::try_from(MAX_TEXT).unwrap();
+    let growing = vec![0xff; most];
+    room.hold(&[
+        (message(1), encrypted(&room.key, &growing)),
+        (message(2), encrypted(&room.key, &armored(&room.key, &growing))),
+        (message(3), encrypted(&room.key, &growing[..most / 3])),
+    ])
+    .await;
+    for number in [1, 2] {
+        let error = room.read(message(number)).await.unwrap_err();
+        assert_eq!(error.meaning(), Meaning::Sealed(Seal::TooLarge), "{error}");
+        assert_eq!(room.text(message(number)).await, None);
+    }
+    room.read(message(3)).await.unwrap();
+    assert_eq!(room.text(message(3)).await.unwrap().len(), most / 3 * 3);
+    assert_eq!(room.ciphertexts().len(), 2, "a retry needs no other download");
+    room.assert_tidy();
+}
+
 #[tokio::test]
 async fn a_text_that_is_no_utf8_is_shown_as_well_as_can_be_and_a_huge_one_is_refused() {
     let home = tempfile::tempdir().unwrap();
