@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Ended, Engine};
 use crate::failure::{self, failure};
 use crate::reading::{Meaning, Read, ReadError, ReadingDesk, read};
-use crate::store::downloads::{self, Candidate};
+use crate::store::downloads::{self, Candidate, Wait};
 use crate::store::{StoreError, reading};
 
 /// How many uses of the backend may be under way: each may be a qrexec call.
@@ -266,7 +266,8 @@ impl Engine {
         let (stored, now) = (reason.clone(), self.clock.now());
         let (waits, jitter) = (self.acting.waits(), fastrand::f64());
         let postponed = self.store.write(move |transaction| {
-            let wait = own_fault.then_some((now, &waits, jitter, std::time::Duration::ZERO));
+            let asked = std::time::Duration::ZERO;
+            let wait = if own_fault { Wait::Growing { now, waits: &waits, jitter, asked } } else { Wait::None };
             downloads::postpone(transaction, candidate.item, &stored, wait)
         });
         if let Err(error) = postponed.await {
