@@ -90,6 +90,9 @@ pub enum ReadError {
     /// What was decrypted could not be unpacked.
     #[error(transparent)]
     Unpack(#[from] UnpackError),
+    /// The disk has no room left.
+    #[error("the disk has no room left: make some, and it goes on by itself")]
+    NoRoom,
     /// The text of a message or reply is longer than any that the server takes.
     #[error("the text is longer than {MAX_TEXT} bytes")]
     LongText,
@@ -130,6 +133,7 @@ impl ReadError {
                 UnpackError::Stopped => Meaning::Stopped,
                 UnpackError::Read(_) | UnpackError::Write(_) => Meaning::Later,
             },
+            Self::NoRoom => Meaning::Barred,
             Self::LongText => Meaning::Sealed(Seal::TooLarge),
             Self::Io(_) | Self::Store(_) => Meaning::Later,
             Self::Vanished => Meaning::Stopped,
@@ -246,6 +250,10 @@ struct Opening {
 
 impl Opening {
     fn open(&self) -> Result<Plaintext, ReadError> {
+        // A text grows the database, which nothing else bounds.
+        if !self.desk.files.has_room_for(MAX_TEXT) {
+            return Err(ReadError::NoRoom);
+        }
         let ciphertext = self.desk.files.open_ciphertext(self.number)?.ok_or(ReadError::Vanished)?;
         self.watcher.step(Step::Prepared);
         match self.candidate.item {

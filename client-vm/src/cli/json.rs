@@ -10,8 +10,8 @@ mod removal;
 mod search;
 
 use control::{
-    DownloadEntry, Event, Failure, OverTime, ProxyStatus, QueueEntry, Session, SessionEnd, SourceRow,
-    Status, SyncOutcome, SyncReport, SyncStart,
+    DownloadEntry, Event, Failure, OverTime, ProxyStatus, QueueEntry, Session, SessionEnd, SourceRow, Status,
+    SyncOutcome, SyncReport, SyncStart,
 };
 use protocol::value::Timestamp;
 use protocol::{ApiLevel, ServerContact};

@@ -257,9 +257,8 @@ impl Engine {
             return Ok(());
         }
         let (busy, wall) = (self.downloading.busy(), self.clock.now());
-        let read = move |transaction: &rusqlite::Transaction<'_>| {
-            downloads::due(transaction, lane, wall, &busy, READ_AT_ONCE)
-        };
+        let read =
+            move |transaction: &rusqlite::Transaction<'_>| downloads::due(transaction, lane, wall, &busy, READ_AT_ONCE);
         let due = self.store.read(read).await?;
         *self.downloading.lane(lane) = Lane {
             fresh: true,
@@ -327,7 +326,8 @@ impl Engine {
         for fetching in self.downloading.running.values() {
             fetching.cancel.cancel();
         }
-        self.downloading.wake = None;
+        // Whether there is room is to be seen all the same.
+        self.downloading.wake = self.downloading.no_room.map(|_| Instant::now() + LOOK_FOR_ROOM);
         self.downloading.look_again();
     }
 

@@ -143,7 +143,8 @@ pub(super) fn downloads(entries: &[DownloadEntry]) -> String {
         )
         | (DownloadLane::Files, _) => false,
     };
-    let mut rows = vec![["FETCH", "SOURCE", "ITEM", "BYTES", "STATE", "ATTEMPTS", "NEXT TRY", "REASON"].map(str::to_owned)];
+    let mut rows =
+        vec![["FETCH", "SOURCE", "ITEM", "BYTES", "STATE", "ATTEMPTS", "NEXT TRY", "REASON"].map(str::to_owned)];
     for entry in entries.iter().filter(|entry| !waits(entry)) {
         let (next_try, reason) = match &entry.state {
             DownloadState::Running { .. } => (None, None),

@@ -270,7 +270,7 @@ fn s4_what_the_server_does_not_give_is_tried_seldom_in_the_end() {
 fn what_a_session_broke_with_is_suspected_only_in_the_end_and_progress_clears_it() {
     let mut connection = store(&[(1, 10, &[(11, 'm')])]);
     let item = ItemName::Message(id(11));
-    let mut lost = |connection: &mut Connection| {
+    let lost = |connection: &mut Connection| {
         let waits = waits();
         let wait = Wait::Suspected { now: at(0), waits: &waits, jitter: 0.0 };
         write(connection, |transaction| postpone(transaction, item, "the proxy ended", wait))

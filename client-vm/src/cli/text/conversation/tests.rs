@@ -126,7 +126,8 @@ fn a_text_that_the_daemon_does_not_give_is_missed_and_nothing_else() {
     let mut shown = of(vec![message(1), message(2)]);
     shown.texts.remove(&item_id(&message(1)));
     let note = "  `splitdrop export 9b040001 --to DIR` copies it\n";
-    let (first, second) = ("1  message  9b040001  source  too long to be shown\n", "\n2  message  9b040002  source\n    text 2\n");
+    let (first, second) =
+        ("1  message  9b040001  source  too long to be shown\n", "\n2  message  9b040002  source\n    text 2\n");
     assert_eq!(after_source(&conversation(&shown)), format!("{first}{note}{second}"));
     assert!(transcript(&shown).ends_with(&format!("{first}{second}")));
 }
