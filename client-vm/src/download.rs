@@ -3,24 +3,28 @@
 //! **Invariant:** what is noted as downloaded has the SHA-256 that the server claimed of it (a message may come without a
 //! claim), was on the disk before it was renamed, and was renamed before it was noted.
 //!
-//! **Invariant:** a part is gone on with only under the same claim; anything else begins at its first byte.
+//! **Invariant:** a part is gone on with only under the same claim; anything else begins at its first byte, and is empty
+//! before another claim is noted.
+//!
+//! **Invariant:** no more is taken of an item than the server lists, and no more than leaves the database room.
 
 mod partial;
 mod sweep;
+mod verdict;
 
 use std::io;
 use std::time::Duration;
 
 use protocol::value::{ItemId, Sha256, Size, SourceId, Token};
-use protocol::{Call, Download, ErrorKind, Items, Retry};
-use qubes_rpc::connection::{AnswerStream, CallFailure, Connection};
+use protocol::{Call, Download, ErrorKind, Items};
+use qubes_rpc::connection::{AnswerStream, Connection};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::partial::Partial;
 pub use self::sweep::sweep;
-use crate::failure::chain;
-use crate::files::{FileNumber, Files};
+pub use self::verdict::{FetchError, Verdict};
+use crate::files::{FileNumber, Files, LOOK_AFTER};
 use crate::store::downloads::{self, Candidate, Job};
 use crate::store::outbox::ItemName;
 use crate::store::{Store, StoreError};
@@ -100,40 +104,8 @@ pub trait Watcher: Send + Sync {
     /// A step was taken.
     fn step(&self, _step: Step) {}
 
-    /// So many bytes are there, of `total` if that is known. At most four times a second.
+    /// So many bytes are there, of `total` if that is known. At most four times a second for each fetch.
     fn progress(&self, _received: u64, _total: Option<u64>) {}
-}
-
-/// Why a fetch did not bring the item.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    /// The call failed.
-    #[error(transparent)]
-    Call(#[from] CallFailure),
-    /// Nothing came for too long.
-    #[error("the download stopped coming")]
-    Silent,
-    /// What came is not what the server had claimed. It is begun anew.
-    #[error("what came is not what the server had announced")]
-    Mismatch,
-    /// That was so several times.
-    #[error("what came was not what the server had announced, {MAX_MISMATCHES} times")]
-    Mismatches,
-    /// The server claims no SHA-256.
-    #[error("the server does not say what the file's SHA-256 is, and it is not taken without")]
-    NoClaim,
-    /// More came than the server lists.
-    #[error("the server sends more than it lists")]
-    TooLong,
-    /// The file could not be written.
-    #[error("the file could not be written")]
-    Io(#[from] io::Error),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// It was told to stop.
-    #[error("stopped")]
-    Cancelled,
 }
 
 /// How a fetch ended that did not fail.
@@ -185,19 +157,68 @@ impl Fetch<'_> {
             // All of it was there when the last attempt was cut off.
             return self.keep(partial, Some(claim)).await;
         }
+        let there = partial.as_ref().map_or(0, Partial::len);
+        if !self.desk.files.has_room_for(self.job.listed.get().saturating_sub(there)) {
+            return Err(FetchError::NoRoom);
+        }
         let (mut answer, head, resumed) = self.begin(partial.as_ref()).await?;
         self.watcher.step(Step::Begun);
-        let claim = self.claim(&head)?;
+        let claim = match self.claim(&head) {
+            Ok(claim) => claim,
+            Err(error) => return self.refused(error).await,
+        };
+        let begun = match (partial, self.job.number) {
+            (Some(partial), _) if resumed => Some(partial),
+            // What there is belongs to another claim, or to none. Killed after the next step, nobody must go on with it.
+            (Some(_) | None, Some(number)) => Some(Partial::begin(&self.desk.files, number).await?),
+            (Some(_) | None, None) => None,
+        };
         let item = self.job.candidate.item;
         let number = self.stored(move |transaction| downloads::note_claim(transaction, item, claim)).await?;
         self.watcher.step(Step::Claimed);
-        let mut partial = match (partial, resumed) {
-            (Some(partial), true) => partial,
-            (Some(_) | None, _) => Partial::begin(&self.desk.files, number).await?,
+        let mut partial = match begun {
+            Some(partial) if partial.number() == number => partial,
+            // It was erased meanwhile, and what there was with it.
+            Some(_) if resumed => return Ok(Fetched::Gone),
+            Some(_) | None => Partial::begin(&self.desk.files, number).await?,
         };
-        self.receive(&mut answer, &mut partial, head.length.map(Size::get)).await?;
+        let before = partial.len();
+        if let Err(error) = self.receive(&mut answer, &mut partial, head.length.map(Size::get)).await {
+            // It is a step further if what has come is gone on with the next time.
+            let goes_on = claim.is_some() && (resumed || there == 0);
+            return self.broken_off(error, partial, before, goes_on).await;
+        }
         self.watcher.step(Step::Written);
         self.keep(partial, claim).await
+    }
+
+    /// It broke off: what has come is kept to be gone on with, and is a step forward; what is no good is not kept.
+    async fn broken_off(
+        &self,
+        error: FetchError,
+        mut partial: Partial,
+        before: u64,
+        goes_on: bool,
+    ) -> Result<Fetched, FetchError> {
+        if matches!(error, FetchError::TooLong | FetchError::Mismatch) {
+            return self.refused(error).await;
+        }
+        if !goes_on || partial.len() <= before || partial.flush().await.is_err() {
+            return Err(error);
+        }
+        let item = self.job.candidate.item;
+        self.stored(move |transaction| downloads::note_progress(transaction, item)).await?;
+        Err(error.after_progress())
+    }
+
+    /// The item is not taken as it comes: nothing of it stays.
+    async fn refused(&self, error: FetchError) -> Result<Fetched, FetchError> {
+        let item = self.job.candidate.item;
+        if let Some(number) = self.stored(move |transaction| downloads::number(transaction, item)).await? {
+            let files = self.desk.files.clone();
+            blocking(move || files.remove_ciphertext_part(number)).await?;
+        }
+        Err(error)
     }
 
     /// What there is of it already, if it can be gone on with.
@@ -240,6 +261,8 @@ impl Fetch<'_> {
         let rest = self.job.listed.get().saturating_sub(from.get());
         let mut answer = self.connection.call(call(token, source, item, from), deadline(rest)).await?;
         match self.next(&mut answer, FIRST_ITEM).await? {
+            // A part without its beginning is of no use.
+            Some(Items::Download(head)) if from.get() == 0 && head.from.get() > 0 => Err(FetchError::Misplaced),
             Some(Items::Download(head)) => Ok((answer, head)),
             // The connection has checked the answer's form.
             _other => Err(FetchError::Silent),
@@ -265,6 +288,7 @@ impl Fetch<'_> {
         total: Option<u64>,
     ) -> Result<(), FetchError> {
         let listed = self.job.listed.get();
+        let mut look_at = partial.len().saturating_add(LOOK_AFTER);
         let mut reported = Instant::now();
         let mut first = true;
         while let Some(items) = self.next(answer, SILENCE).await? {
@@ -273,6 +297,12 @@ impl Fetch<'_> {
                     partial.write(chunk.as_slice()).await?;
                     if partial.len() > listed {
                         return Err(FetchError::TooLong);
+                    }
+                    if partial.len() >= look_at {
+                        look_at = partial.len().saturating_add(LOOK_AFTER);
+                        if !self.desk.files.has_room_for(0) {
+                            return Err(FetchError::NoRoom);
+                        }
                     }
                     if std::mem::take(&mut first) {
                         self.watcher.step(Step::Writing);
@@ -311,8 +341,9 @@ impl Fetch<'_> {
     async fn keep(&self, partial: Partial, claim: Option<Sha256>) -> Result<Fetched, FetchError> {
         let (number, size) = (partial.number(), partial.len());
         if claim.is_some_and(|claim| claim != partial.digest()) {
-            partial.discard().await?;
-            return Err(self.mismatch().await?);
+            drop(partial);
+            let error = self.mismatch().await?;
+            return self.refused(error).await;
         }
         self.watcher.step(Step::Verified);
         partial.sync().await?;
@@ -370,68 +401,6 @@ fn call(token: Token, source: SourceId, item: ItemName, from: Size) -> Call {
 /// Work with files, off the async threads. It is never cut in two.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
-}
-
-/// What a fetch's end means.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// The server no longer accepts the session.
-    SessionOver,
-    /// The session with the proxy is broken; it was not the item's fault.
-    Lost,
-    /// There is no way to the server at present.
-    Barred,
-    /// This item is tried again later.
-    Later {
-        /// How long the server wants to be left alone.
-        retry_after: Option<Duration>,
-    },
-    /// This item is not tried again by itself.
-    Failed,
-    /// It was told to stop.
-    Cancelled,
-}
-
-impl FetchError {
-    /// What it means for the item and for the way to the server.
-    #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        let failure = match self {
-            Self::Call(failure) => failure,
-            Self::Silent | Self::Mismatch | Self::Store(_) | Self::Io(_) => {
-                return Verdict::Later { retry_after: None };
-            }
-            Self::Mismatches | Self::NoClaim | Self::TooLong => return Verdict::Failed,
-            Self::Cancelled => return Verdict::Cancelled,
-        };
-        match failure {
-            CallFailure::NotSent(_) | CallFailure::Incomplete(_) | CallFailure::Silent => return Verdict::Lost,
-            CallFailure::Failed(_) | CallFailure::Deadline(_) => {}
-        }
-        let retry_after = match failure.retry() {
-            Retry::Later { wait_ms } => wait_ms.map(|ms| Duration::from_millis(ms.into())),
-            Retry::Now | Retry::WhenUserActs | Retry::Never => None,
-        };
-        match failure.kind() {
-            ErrorKind::Unauthorized => Verdict::SessionOver,
-            ErrorKind::Unreachable | ErrorKind::Timeout if failure.before_the_server() => Verdict::Barred,
-            ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::TooLarge | ErrorKind::OutOfScope => Verdict::Failed,
-            ErrorKind::Conflict
-            | ErrorKind::RateLimited
-            | ErrorKind::Server
-            | ErrorKind::Unreachable
-            | ErrorKind::Timeout
-            | ErrorKind::BadResponse
-            | ErrorKind::Cancelled
-            | ErrorKind::Internal => Verdict::Later { retry_after },
-        }
-    }
-
-    /// The reason, in one line.
-    #[must_use]
-    pub fn reason(&self) -> String {
-        chain(self)
-    }
 }
 
 #[cfg(test)]

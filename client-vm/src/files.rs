@@ -5,9 +5,12 @@
 //! **Invariant:** what stands under `ciphertext` was complete, verified and on the disk before it got its name; what stands
 //! under `plaintext` was decrypted and unpacked to its end, and on the disk.
 //!
+//! **Invariant:** what is fetched or decrypted leaves the database room (`files/room.rs`).
+//!
 //! **Invariant:** what stands under `opening` belongs to work that is under way, and is worth nothing without it. What
 //! stands under `viewing` (`files/viewing.rs`) belongs to a call of another VM, and goes with it.
 
+mod room;
 mod viewing;
 
 use std::fs::{File, OpenOptions};
@@ -16,6 +19,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use self::room::{Growing, KEPT, LOOK_AFTER, Room};
 pub use self::viewing::Extension;
 use crate::private;
 
@@ -31,6 +35,7 @@ pub struct Files {
     opening: Arc<Path>,
     plaintext: Arc<Path>,
     viewing: Arc<Path>,
+    room: Room,
 }
 
 /// A stage of opening an item, whose outcome is a file under `opening` that the next stage reads.
@@ -87,6 +92,7 @@ impl Files {
             opening: directory("opening")?,
             plaintext: directory("plaintext")?,
             viewing: directory("viewing")?,
+            room: Room::Disk,
         })
     }
 
@@ -191,6 +197,19 @@ impl Files {
             .mode(0o600)
             .custom_flags(nix::libc::O_NOFOLLOW)
             .open(self.partial.join(number.0.to_string()))
+    }
+
+    /// Empties what there is of an item's ciphertext in part, durably, so that nothing of it is taken for another's.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn empty_partial(&self, number: FileNumber) -> io::Result<()> {
+        let file = self.open_partial(number)?;
+        if file.metadata()?.len() > 0 {
+            file.set_len(0)?;
+            file.sync_all()?;
+        }
+        Ok(())
     }
 
     /// Gives a part that is whole, verified and on the disk its final name, durably.

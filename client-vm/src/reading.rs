@@ -15,7 +15,7 @@ use control::{Inner, Seal};
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::chain;
-use crate::files::{FileNumber, Files, Stage};
+use crate::files::{FileNumber, Files, Growing, Stage};
 use crate::openpgp::decrypt::{DecryptError, Decryptor, Limits, Verdict};
 use crate::shown_name::shown_name;
 use crate::store::downloads::{self, Candidate};
@@ -24,7 +24,8 @@ use crate::store::reading::{self, Plaintext};
 use crate::store::{Store, StoreError};
 use crate::unpack::{UnpackError, gunzip, is_gzip};
 
-/// The longest text of a message or reply, in bytes: the server takes 100,000 characters.
+/// The longest text of a message or reply, in bytes, also after what is no UTF-8 of it was replaced: the server takes
+/// 100,000 characters. It has to fit a message to a front end.
 pub const MAX_TEXT: u64 = 512 * 1024;
 /// How an armored message begins.
 const ARMOR: &[u8] = b"-----BEGIN PGP MESSAGE-----";
@@ -89,6 +90,12 @@ pub enum ReadError {
     /// What was decrypted could not be unpacked.
     #[error(transparent)]
     Unpack(#[from] UnpackError),
+    /// The disk has no room left.
+    #[error("the disk has no room left: make some, and it goes on by itself")]
+    NoRoom,
+    /// The text of a message or reply is longer than any that the server takes.
+    #[error("the text is longer than {MAX_TEXT} bytes")]
+    LongText,
     /// The plaintext could not be written, or the ciphertext not be read.
     #[error("the files could not be read or written")]
     Io(#[from] io::Error),
@@ -126,6 +133,8 @@ impl ReadError {
                 UnpackError::Stopped => Meaning::Stopped,
                 UnpackError::Read(_) | UnpackError::Write(_) => Meaning::Later,
             },
+            Self::NoRoom => Meaning::Barred,
+            Self::LongText => Meaning::Sealed(Seal::TooLarge),
             Self::Io(_) | Self::Store(_) => Meaning::Later,
             Self::Vanished => Meaning::Stopped,
         }
@@ -171,6 +180,8 @@ pub enum Read {
 ///
 /// `stop` stops it between two blocks; nothing is left of it then. Nobody else may open the same item meanwhile.
 ///
+/// Where only the ciphertext cannot be removed the item is opened, and the log says so.
+///
 /// # Errors
 /// [`ReadError`]; the ciphertext is still there, but for [`ReadError::Vanished`].
 pub async fn read(
@@ -209,8 +220,11 @@ pub async fn read(
         return Ok(Read::Gone);
     }
     watcher.step(Step::Noted);
-    blocking(move || Ok(files.remove_ciphertext(number)?)).await?;
-    watcher.step(Step::Removed);
+    match blocking(move || Ok(files.remove_ciphertext(number)?)).await {
+        Ok(()) => watcher.step(Step::Removed),
+        // It can be read all the same. The next start removes it.
+        Err(error) => tracing::error!(number = number.0, error = chain(&error), "could not remove a ciphertext"),
+    }
     Ok(Read::Decrypted)
 }
 
@@ -238,6 +252,10 @@ struct Opening {
 
 impl Opening {
     fn open(&self) -> Result<Plaintext, ReadError> {
+        // A text grows the database, which nothing else bounds.
+        if !self.desk.files.has_room_for(MAX_TEXT) {
+            return Err(ReadError::NoRoom);
+        }
         let ciphertext = self.desk.files.open_ciphertext(self.number)?.ok_or(ReadError::Vanished)?;
         self.watcher.step(Step::Prepared);
         match self.candidate.item {
@@ -267,6 +285,10 @@ impl Opening {
         let text =
             String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        // What takes the place of a byte that is no UTF-8 is three bytes long.
+        if bytes > MAX_TEXT {
+            return Err(ReadError::LongText);
+        }
         Ok(Plaintext { bytes, inner, name: None, text: Some(text) })
     }
 
@@ -315,7 +337,8 @@ impl Opening {
         file: &mut File,
         work: impl FnOnce(&mut (dyn Write + Send)) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        let mut out = io::BufWriter::with_capacity(BUFFER, &mut *file);
+        let growing = Growing::new(file, &self.desk.files);
+        let mut out = io::BufWriter::with_capacity(BUFFER, growing);
         let done = work(&mut out)?;
         out.flush()?;
         drop(out);

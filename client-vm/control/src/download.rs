@@ -86,6 +86,8 @@ pub struct DownloadEntry {
     pub item: ItemId,
     /// The length of its ciphertext as the server lists it.
     pub size: Size,
+    /// How many attempts have failed since something of it came, or since it was asked for.
+    pub attempts: u32,
     /// How far it is.
     pub state: DownloadState,
 }
@@ -128,7 +130,7 @@ pub struct DownloadChange {
 pub enum DownloadStep {
     /// It has begun.
     Started,
-    /// More of it is there. At most four times a second.
+    /// More of it is there. At most five times a second, whatever comes at the same time.
     Progress {
         /// So many bytes.
         received: u64,
@@ -167,6 +169,13 @@ pub enum PauseReason {
     },
     /// The user has paused it.
     User,
+    /// The disk has no room left. Nothing is fetched until there is some; what is sent goes on.
+    NoRoom {
+        /// How many bytes are free, all told.
+        free: u64,
+        /// Below so many nothing is fetched.
+        kept: u64,
+    },
 }
 
 /// How the queue is.

@@ -95,7 +95,7 @@ pub enum Request {
     Quit,
     /// Fetch files, or fetch again what has failed: one [`Reply::Wanted`].
     Download {
-        /// Which items; all files that are not there where none are named.
+        /// Which items; where none are named all files that are not there, and all messages and replies that have failed.
         items: Vec<ItemId>,
     },
     /// Do not fetch files after all: one [`Reply::Wanted`] that counts those that were to be fetched. What there is of them

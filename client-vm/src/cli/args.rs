@@ -361,7 +361,8 @@ pub(super) struct Download {
     /// The items' ids, or the beginnings of their ids, as `splitdrop show` lists them
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "ITEM")]
     pub(super) items: Vec<String>,
-    /// All files that are not there; with --stop all that are to be fetched
+    /// All files that are not there, and all messages and replies that have failed; with --stop all files that are to be
+    /// fetched
     #[arg(long)]
     pub(super) all: bool,
     /// Do not fetch these files after all; what there is of them stays, and is gone on with when they are asked for again

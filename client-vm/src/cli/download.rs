@@ -32,8 +32,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// What is to be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Which {
-    /// All files that are not there.
-    AllFiles,
+    /// All files that are not there, and all that has failed.
+    All,
     /// What was named, each once.
     Items(Vec<ConversationItem>),
 }
@@ -42,7 +42,7 @@ impl Which {
     /// The requests that name them, each as many as one may name.
     fn requests(&self, request: impl Fn(Vec<ItemId>) -> Request) -> Vec<Request> {
         match self {
-            Self::AllFiles => vec![request(Vec::new())],
+            Self::All => vec![request(Vec::new())],
             // A request that names none would mean all: there is no such part.
             Self::Items(items) => {
                 items.chunks(MAX_OBJECTS).map(|some| request(some.iter().map(item_id).collect())).collect()
@@ -53,7 +53,7 @@ impl Which {
 
 pub(super) async fn download(args: &Args, client: &mut Client, download: &Download) -> Result<(), CliError> {
     let which = if download.all {
-        Which::AllFiles
+        Which::All
     } else {
         let found = find_items(client, &download.items).await?;
         Which::Items(found.into_iter().map(|(_, item)| item).collect())
@@ -102,7 +102,8 @@ async fn ask_for(client: &mut Client, requests: Vec<Request>, mut hear: impl FnM
 
 async fn fetch_and_wait(args: &Args, client: &mut Client, which: &Which) -> Result<(), CliError> {
     let mut waiting = match which {
-        Which::AllFiles => Waiting::for_all_files(),
+        // The messages and replies among it come as others do, by themselves.
+        Which::All => Waiting::for_all_files(),
         Which::Items(items) => Waiting::for_items(items),
     };
     // Before anything is asked for, so that nothing of it is missed.

@@ -10,8 +10,8 @@ mod removal;
 mod search;
 
 use control::{
-    DownloadEntry, Event, Failure, OverTime, ProxyStatus, QueueEntry, QueueStatus, Session, SessionEnd, SourceRow,
-    Status, SyncOutcome, SyncReport, SyncStart,
+    DownloadEntry, Event, Failure, OverTime, ProxyStatus, QueueEntry, Session, SessionEnd, SourceRow, Status,
+    SyncOutcome, SyncReport, SyncStart,
 };
 use protocol::value::Timestamp;
 use protocol::{ApiLevel, ServerContact};
@@ -79,13 +79,7 @@ pub(super) fn status(status: &Status) -> String {
         "version": status.version.as_str(),
         "started": time(status.started),
         "session": session(&status.session),
-        "sync": {
-            "running": status.running_sync.as_ref().map(start),
-            "last": status.last_sync.as_ref().map(report),
-            "last_success": status.last_success.map(time),
-            "next": status.next_sync.map(time),
-            "stale": status.stale,
-        },
+        "sync": sync(status),
         "proxy": proxy(&status.proxy),
         "held": {
             "sources": status.totals.sources,
@@ -102,10 +96,25 @@ pub(super) fn status(status: &Status) -> String {
     }))
 }
 
-/// Why nothing goes on, and what waits, is under way, or was refused or has failed.
-pub(super) fn queue(queue: &QueueStatus, acts: &[QueueEntry], downloads: &[DownloadEntry]) -> String {
+/// The syncs that were, is and will be.
+fn sync(status: &Status) -> Value {
+    json!({
+        "running": status.running_sync.as_ref().map(start),
+        "last": status.last_sync.as_ref().map(report),
+        "last_success": status.last_success.map(time),
+        "next": status.next_sync.map(time),
+        "stale": status.stale,
+    })
+}
+
+/// Why nothing goes on, what waits, is under way, or was refused or has failed, how much of each lane there is, and when the
+/// last and the next sync are.
+pub(super) fn queue(status: &Status, acts: &[QueueEntry], downloads: &[DownloadEntry]) -> String {
+    let queue = &status.queue;
     object(json!({
         "paused": download::pauses(&queue.paused),
+        "lanes": download::lanes(queue),
+        "sync": sync(status),
         "queue": acts.iter().map(act::entry).collect::<Vec<_>>(),
         "downloads": downloads.iter().map(download::entry).collect::<Vec<_>>(),
         "decrypt": download::lane(queue.decrypt),

@@ -1,7 +1,7 @@
 //! The commands about what waits: to list it, to deal with it, to pause it.
 
 use control::client::{Client, ClientError};
-use control::{ActId, ActState, Deal, FailureKind, QueueEntry, QueueStatus, Reply, Request};
+use control::{ActId, ActState, Deal, FailureKind, QueueEntry, Reply, Request, Status};
 
 use super::args::{Acts, Args};
 use super::download::gathered;
@@ -15,8 +15,8 @@ const LOOKS: usize = 5;
 pub(super) async fn list(args: &Args, client: &mut Client) -> Result<(), CliError> {
     let acts = load(client).await?;
     let downloads = gathered(ask(client, Request::Downloads).await?);
-    let (queue, now) = (status(client).await?, Clock::System.now());
-    print(args, || json::queue(&queue, &acts, &downloads), || text::queue(&queue, &acts, &downloads, now)).await
+    let (status, now) = (status(client).await?, Clock::System.now());
+    print(args, || json::queue(&status, &acts, &downloads), || text::queue(&status, &acts, &downloads, now)).await
 }
 
 pub(super) async fn pause(args: &Args, client: &mut Client) -> Result<(), CliError> {
@@ -27,17 +27,16 @@ pub(super) async fn pause(args: &Args, client: &mut Client) -> Result<(), CliErr
 /// Lets the queue go on, and says what else holds it up.
 pub(super) async fn resume(args: &Args, client: &mut Client) -> Result<(), CliError> {
     ask(client, Request::Resume).await?;
-    let reasons = status(client).await?.paused;
+    let reasons = status(client).await?.queue.paused;
     print(args, || json::paused(&reasons), || text::resumed(&reasons)).await
 }
 
-async fn status(client: &mut Client) -> Result<QueueStatus, CliError> {
-    let mut queue = QueueStatus::default();
+async fn status(client: &mut Client) -> Result<Status, CliError> {
     for reply in ask(client, Request::Status).await? {
         let Reply::Status(status) = reply else { continue };
-        queue = status.queue;
+        return Ok(*status);
     }
-    Ok(queue)
+    Err(ClientError::Unexpected.into())
 }
 
 /// Takes deletions back that were not sent: those that were named, or the newest.

@@ -150,6 +150,7 @@ pub(super) fn download(number: u32, state: DownloadState) -> DownloadEntry {
         designation: Designation::try_new("candid marmot").unwrap(),
         item: item(number),
         size: Size::try_new(25_000_000).unwrap(),
+        attempts: 0,
         state,
     }
 }

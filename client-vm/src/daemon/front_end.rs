@@ -8,7 +8,7 @@ use control::{
     ConversationItem, Event, Failure, FailureKind, FromDaemon, ItemText, OutgoingReply, Reply, Request, SearchWords,
     SourceRow, ToDaemon, peer,
 };
-use protocol::frame::{encode_frame, frame_bytes};
+use protocol::frame::{FrameError, encode_frame, frame_bytes};
 use protocol::value::SourceId;
 use qubes_rpc::channel::{ChannelError, Closed, FrameReader, FrameSender, frame_queue, write_frames};
 use tokio::net::UnixStream;
@@ -113,7 +113,14 @@ impl FrontEnd {
         let watch = matches!(request, Request::Watch).then(|| self.engine.subscribe().ok()).flatten();
         let quits = matches!(request, Request::Quit);
         let result = self.perform(id, request).await;
-        let sent = self.send(&FromDaemon::Done { id, result }).await;
+        let done = self.send(&FromDaemon::Done { id, result }).await;
+        let sent = match done {
+            // Its words are too long: the request has ended all the same.
+            Err(error @ SendError::TooLarge(_)) => {
+                self.send(&FromDaemon::Done { id, result: Err(unsent(&error)) }).await
+            }
+            done => done,
+        };
         if quits {
             tracing::info!("a front end ends the daemon");
             self.end.cancel();
@@ -128,7 +135,12 @@ impl FrontEnd {
                 Err(RecvError::Lagged(missed)) => Event::Missed(missed),
                 Err(RecvError::Closed) => return,
             };
-            if self.send(&FromDaemon::Event(event)).await.is_err() {
+            let sent = match self.send(&FromDaemon::Event(event)).await {
+                // It is as good as missed.
+                Err(SendError::TooLarge(_)) => self.send(&FromDaemon::Event(Event::Missed(1))).await,
+                sent => sent,
+            };
+            if sent.is_err() {
                 return;
             }
         }
@@ -243,8 +255,11 @@ impl FrontEnd {
         // One by one: together they may be large.
         for item in readable {
             let text = self.store.read(move |transaction| view::text_of(transaction, source, item)).await;
-            if let Some(text) = text.map_err(stored)? {
-                self.item(id, Reply::Text(ItemText { item: item.id(), text })).await?;
+            let Some(text) = text.map_err(stored)? else { continue };
+            match self.send(&FromDaemon::Item { id, reply: Reply::Text(ItemText { item: item.id(), text }) }).await {
+                // One text holds up no other: whoever shows the conversation says that this one is missing.
+                Ok(()) | Err(SendError::TooLarge(_)) => {}
+                Err(error @ SendError::Gone) => return Err(unsent(&error)),
             }
         }
         let listed = |reply: &OutgoingReply| items.iter().any(|item| item.is_reply(reply.reply));
@@ -314,19 +329,33 @@ impl FrontEnd {
     }
 
     async fn item(&self, id: u32, reply: Reply) -> Result<(), Failure> {
-        // Nobody hears of it when the front end is gone.
-        self.send(&FromDaemon::Item { id, reply })
-            .await
-            .map_err(|Closed| failure(FailureKind::Cancelled, "the front end is gone"))
+        self.send(&FromDaemon::Item { id, reply }).await.map_err(|error| unsent(&error))
     }
 
-    async fn send(&self, message: &FromDaemon) -> Result<(), Closed> {
+    async fn send(&self, message: &FromDaemon) -> Result<(), SendError> {
         match encode_frame(message) {
-            Ok(frame) => self.sender.send(frame).await,
+            Ok(frame) => self.sender.send(frame).await.map_err(|Closed| SendError::Gone),
             Err(error) => {
                 tracing::error!(error = failure::chain(&error), "an answer to a front end does not fit a frame");
-                Err(Closed)
+                Err(SendError::TooLarge(error))
             }
         }
+    }
+}
+
+/// Something could not be sent to a front end.
+#[derive(Debug, thiserror::Error)]
+enum SendError {
+    #[error("the front end is gone")]
+    Gone,
+    #[error("the answer does not fit a message: see the daemon's log")]
+    TooLarge(#[source] FrameError),
+}
+
+/// What the request ends with. Nobody hears of it when the front end is gone.
+fn unsent(error: &SendError) -> Failure {
+    match error {
+        SendError::Gone => failure(FailureKind::Cancelled, error.to_string()),
+        SendError::TooLarge(_) => failure(FailureKind::Internal, error.to_string()),
     }
 }

@@ -38,9 +38,8 @@ impl Partial {
     pub(super) async fn begin(files: &Files, number: FileNumber) -> io::Result<Self> {
         let files = files.clone();
         let file = blocking(move || {
-            let file = files.open_partial(number)?;
-            file.set_len(0)?;
-            Ok(file)
+            files.empty_partial(number)?;
+            files.open_partial(number)
         });
         let inner = Inner { file: file.await?, whole: sha2::Sha256::new(), answer: None };
         Ok(Self { number, length: 0, buffer: Vec::new(), inner: Some(inner) })
@@ -121,12 +120,6 @@ impl Partial {
     pub(super) async fn sync(self) -> io::Result<()> {
         let Some(inner) = self.inner else { return Err(io::Error::other("a part was given up")) };
         blocking(move || inner.file.sync_all()).await
-    }
-
-    /// Forgets what is there.
-    pub(super) async fn discard(self) -> io::Result<()> {
-        let Some(inner) = self.inner else { return Ok(()) };
-        blocking(move || inner.file.set_len(0)).await
     }
 }
 

@@ -10,8 +10,9 @@ use crate::files::{FileNumber, Files, Listing};
 use crate::store::downloads::{self, Held};
 
 /// Makes files and notes agree again, at start: what is doomed is erased, a file without a note goes, a whole ciphertext that
-/// is not noted as verified is a part again, a ciphertext whose plaintext is noted goes, a plaintext that is not noted goes, a
-/// note without its file is fetched anew. Gives what is to be tried again: what is doomed
+/// is not noted as verified is a part again, a ciphertext whose plaintext is there goes, a plaintext that is not noted goes,
+/// what has lost its plaintext is decrypted anew where its ciphertext is there, and what has lost its file otherwise is
+/// fetched anew. Gives what is to be tried again: what is doomed
 /// and could not be erased is found and told by the next erasure.
 ///
 /// # Errors
@@ -21,7 +22,7 @@ pub async fn sweep(desk: &Desk) -> Result<Leftover, FetchError> {
     let erased = erase(&desk.store, &desk.files, &HashSet::new(), log, Arc::new(())).await?;
     let noted: HashMap<FileNumber, Held> = desk.store.read(downloads::numbers).await?.into_iter().collect();
     let files = desk.files.clone();
-    let (vanished, orphans, archive) = blocking(move || {
+    let (sealed_again, vanished, orphans, archive) = blocking(move || {
         let listing = files.list()?;
         // Names of files are in no log.
         if !listing.strange.is_empty() {
@@ -50,12 +51,16 @@ pub async fn sweep(desk: &Desk) -> Result<Leftover, FetchError> {
             Held::Plaintext => listing.plaintext.contains(number),
             Held::Part | Held::Text => true,
         };
-        let vanished = noted.iter().filter(|(number, held)| !there((number, held)));
-        Ok((vanished.map(|(number, _)| *number).collect::<Vec<_>>(), orphans, archive))
+        let vanished = noted.iter().filter(|(number, held)| !there((number, held))).map(|(number, _)| *number);
+        // Only of a plaintext that has vanished the ciphertext can still be there.
+        let (sealed_again, vanished): (Vec<_>, Vec<_>) =
+            vanished.partition(|number| listing.ciphertext.contains(number));
+        Ok((sealed_again, vanished, orphans, archive))
     })
     .await?;
     desk.store
         .write(move |transaction| {
+            sealed_again.into_iter().try_for_each(|number| downloads::note_sealed_again(transaction, number))?;
             vanished.into_iter().try_for_each(|number| downloads::note_vanished(transaction, number))
         })
         .await?;
@@ -69,11 +74,12 @@ type Noted = HashMap<FileNumber, Held>;
 fn tidy_ciphertext(files: &Files, listing: &Listing, noted: &Noted, number: FileNumber) -> io::Result<()> {
     match noted.get(&number) {
         Some(Held::Ciphertext) => Ok(()),
+        // Without its plaintext it is all that there is of the item.
+        Some(Held::Plaintext) if !listing.plaintext.contains(&number) => Ok(()),
         Some(Held::Part) => files.unfinish(number),
         // Its plaintext is noted, which is durable.
-        Some(Held::Text) => files.remove_ciphertext(number),
-        Some(Held::Plaintext) if listing.plaintext.contains(&number) => files.remove_ciphertext(number),
-        Some(Held::Plaintext) | None => files.remove(number),
+        Some(Held::Text | Held::Plaintext) => files.remove_ciphertext(number),
+        None => files.remove(number),
     }
 }
 

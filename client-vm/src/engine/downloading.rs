@@ -5,32 +5,31 @@
 //!
 //! **Invariant:** what is being deleted, or is not shown any more, is not fetched, and what was fetched of it goes.
 
+mod asked;
 mod call;
+mod ended;
+mod progress;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use control::{
-    DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, Event, Failure, FailureKind, SessionEnd,
-    Wanted,
-};
+use control::{DownloadChange, DownloadLane, DownloadStep, Event, PauseReason};
 use protocol::Scope;
-use protocol::value::{ItemId, Timestamp};
-use qubes_rpc::qrexec::{OpenError, QrexecCall};
-use tokio::sync::broadcast;
+use protocol::value::ItemId;
+use qubes_rpc::qrexec::QrexecCall;
 use tokio::task::Id;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::call::MessagesCall;
-use super::handle::Answer;
+use self::progress::{Pace, Reporter};
 use super::session::SessionState;
 use super::{Ended, Engine};
-use crate::download::{Desk, FetchError, Fetched, Step, Verdict, Watcher, fetch};
-use crate::failure::{self, failure};
-use crate::files::Files;
+use crate::download::{Desk, FetchError, Fetched, fetch};
+use crate::failure;
+use crate::files::{Files, KEPT};
 use crate::proxy::{Patience, ProxyError};
 use crate::store::StoreError;
 use crate::store::downloads::{self, Candidate};
@@ -43,6 +42,8 @@ const FILES_AT_ONCE: usize = 2;
 const READ_AT_ONCE: usize = 512;
 /// How long to leave a store alone that has failed.
 const AFTER_STORE_FAULT: Duration = Duration::from_secs(5);
+/// How long after it had none the disk is looked at again for room.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Downloading {
@@ -55,6 +56,9 @@ pub(super) struct Downloading {
     refusals: u32,
     /// Nothing is begun until then: the store has failed, or dom0 let no call through.
     rest: Option<Instant>,
+    /// How many bytes are free where there is no room left to fetch anything.
+    no_room: Option<u64>,
+    pace: Arc<Pace>,
     /// When something is due.
     pub(super) wake: Option<Instant>,
 }
@@ -98,8 +102,15 @@ impl Downloading {
             call: MessagesCall::None,
             refusals: 0,
             rest: None,
+            no_room: None,
+            pace: Arc::default(),
             wake: None,
         }
+    }
+
+    /// Why nothing is fetched, where that is for want of room.
+    pub(super) fn room_reason(&self) -> Option<PauseReason> {
+        self.no_room.map(|free| PauseReason::NoRoom { free, kept: KEPT })
     }
 
     fn lane(&mut self, lane: DownloadLane) -> &mut Lane {
@@ -140,25 +151,6 @@ impl Downloading {
     }
 }
 
-/// Tells the front ends how a fetch goes on.
-struct Reporter {
-    candidate: Candidate,
-    received: Arc<AtomicU64>,
-    events: broadcast::Sender<Event>,
-}
-
-impl Watcher for Reporter {
-    fn step(&self, step: Step) {
-        tracing::debug!(item = %self.candidate.item.id(), ?step, "download");
-    }
-
-    fn progress(&self, received: u64, total: Option<u64>) {
-        self.received.store(received, Ordering::Relaxed);
-        let step = DownloadStep::Progress { received, total };
-        drop(self.events.send(change(self.candidate, step)));
-    }
-}
-
 fn change(candidate: Candidate, step: DownloadStep) -> Event {
     Event::Download(DownloadChange { source: candidate.source, item: candidate.item.id(), step })
 }
@@ -167,6 +159,12 @@ impl Engine {
     /// Starts whatever is due and has room.
     pub(super) async fn start_downloads(&mut self) {
         let now = Instant::now();
+        // First, whatever holds up the rest.
+        if let Err(error) = self.stop_doomed().await {
+            tracing::error!(error = failure::chain(&error), "could not read what is still to be fetched");
+            self.downloading.rest_a_little();
+            return;
+        }
         self.downloading.wake = self.downloading.rest.filter(|rest| *rest > now);
         if self.downloading.wake.is_some() {
             return;
@@ -175,14 +173,17 @@ impl Engine {
         for lane in [DownloadLane::Files, DownloadLane::Messages] {
             if let Err(error) = self.refill(lane).await {
                 tracing::error!(error = failure::chain(&error), "could not read what is to be fetched");
-                self.downloading.rest = Some(now + AFTER_STORE_FAULT);
-                self.downloading.wake = self.downloading.rest;
+                self.downloading.rest_a_little();
                 return;
             }
         }
-        // What is not to be fetched any more has been stopped by now, whatever holds up the rest.
+        let look = self.look_for_room().then(|| now + LOOK_FOR_ROOM);
         if let Err(until) = self.may_go_on() {
-            self.downloading.wake = until;
+            self.downloading.wake = [until, look].into_iter().flatten().min();
+            return;
+        }
+        if look.is_some() {
+            self.downloading.wake = look;
             return;
         }
         while self.downloading.running_in(DownloadLane::Files) < FILES_AT_ONCE {
@@ -200,7 +201,53 @@ impl Engine {
         self.downloading.wake = next.into_iter().flatten().min();
     }
 
-    /// Reads what is due in a lane, where that may have changed or is used up; stops what is not to be fetched any more.
+    /// Looks whether the disk has room for what is due; gives whether it has none. Told once, and withdrawn once.
+    fn look_for_room(&mut self) -> bool {
+        let wanted = [&self.downloading.messages, &self.downloading.files].into_iter().any(|lane| !lane.due.is_empty());
+        // One question to the kernel. Where it does not say, the writes will.
+        let free = self.downloading.desk.files.room().ok();
+        let short = free.filter(|free| *free < KEPT && (wanted || !self.downloading.running.is_empty()));
+        let was_short = std::mem::replace(&mut self.downloading.no_room, short).is_some();
+        match (was_short, self.downloading.room_reason()) {
+            (false, Some(reason)) => {
+                tracing::warn!(free = short, "nothing is fetched: the disk has no room left");
+                self.emit(Event::Paused(reason));
+            }
+            (true, None) => {
+                tracing::info!("the disk has room again");
+                self.tell_resumed();
+            }
+            (false, None) | (true, Some(_)) => {}
+        }
+        short.is_some()
+    }
+
+    /// Stops what is not to be fetched any more, where that may have changed.
+    async fn stop_doomed(&self) -> Result<(), StoreError> {
+        let fresh = self.downloading.messages.fresh && self.downloading.files.fresh;
+        if fresh || self.downloading.running.is_empty() {
+            return Ok(());
+        }
+        let running: Vec<_> = self.downloading.running.values().map(|fetching| fetching.candidate).collect();
+        let read = move |transaction: &rusqlite::Transaction<'_>| {
+            let mut doomed = HashSet::new();
+            for candidate in running {
+                if downloads::job(transaction, candidate)?.is_none() {
+                    doomed.insert(candidate.item.id());
+                }
+            }
+            Ok(doomed)
+        };
+        let doomed = self.store.read(read).await?;
+        for fetching in self.downloading.running.values() {
+            if doomed.contains(&fetching.candidate.item.id()) {
+                fetching.cancel.cancel();
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is due in a lane, where that may have changed or is used up.
     async fn refill(&mut self, lane: DownloadLane) -> Result<(), StoreError> {
         let now = Instant::now();
         let of_lane = self.downloading.lane(lane);
@@ -210,23 +257,9 @@ impl Engine {
             return Ok(());
         }
         let (busy, wall) = (self.downloading.busy(), self.clock.now());
-        let running: Vec<_> = self.downloading.running.values().map(|fetching| fetching.candidate).collect();
-        let read = move |transaction: &rusqlite::Transaction<'_>| {
-            let due = downloads::due(transaction, lane, wall, &busy, READ_AT_ONCE)?;
-            let mut doomed = HashSet::new();
-            for candidate in running {
-                if downloads::job(transaction, candidate)?.is_none() {
-                    doomed.insert(candidate.item.id());
-                }
-            }
-            Ok((due, doomed))
-        };
-        let (due, doomed) = self.store.read(read).await?;
-        for fetching in self.downloading.running.values() {
-            if doomed.contains(&fetching.candidate.item.id()) {
-                fetching.cancel.cancel();
-            }
-        }
+        let read =
+            move |transaction: &rusqlite::Transaction<'_>| downloads::due(transaction, lane, wall, &busy, READ_AT_ONCE);
+        let due = self.store.read(read).await?;
         *self.downloading.lane(lane) = Lane {
             fresh: true,
             more: due.items.len() >= READ_AT_ONCE,
@@ -278,7 +311,8 @@ impl Engine {
     }
 
     fn reporter(&self, candidate: Candidate) -> (Reporter, CancellationToken) {
-        let reporter = Reporter { candidate, received: Arc::default(), events: self.events.clone() };
+        let (events, pace) = (self.events.clone(), Arc::clone(&self.downloading.pace));
+        let reporter = Reporter { candidate, received: Arc::default(), events, pace };
         (reporter, CancellationToken::new())
     }
 
@@ -287,206 +321,13 @@ impl Engine {
         self.downloading.running.insert(task, fetching);
     }
 
-    /// A fetch has ended.
-    pub(super) async fn fetch_ended(&mut self, task: Id, ended: FetchEnded) {
-        let Some(fetching) = self.downloading.running.remove(&task) else { return };
-        // What an older session is told says nothing of the present one; what was stored stays.
-        let over = fetching.cancel.is_cancelled();
-        match ended {
-            FetchEnded::Fetched(Ok(Fetched::Stored(size))) => {
-                self.downloading.refusals = 0;
-                if !over {
-                    self.lift_network_pause();
-                }
-                self.emit(change(fetching.candidate, DownloadStep::Stored { size }));
-                self.sources_changed([fetching.candidate.source]);
-                self.reading.add(fetching.candidate);
-                self.start_reading().await;
-            }
-            FetchEnded::Fetched(Ok(Fetched::Gone) | Err(FetchError::Cancelled)) => self.fetch_stopped(&fetching),
-            FetchEnded::Fetched(Err(_)) | FetchEnded::NotOpened(_) if over => self.fetch_stopped(&fetching),
-            FetchEnded::Fetched(Err(error)) => self.fetch_failed(&fetching, &error).await,
-            FetchEnded::NotOpened(error) => {
-                let told = failure::of_proxy(&error);
-                self.downloads_not_opened(&error, &told);
-                self.postpone(&fetching, &told.message, false, Duration::ZERO).await;
-            }
-        }
-        self.fetch_over().await;
-    }
-
-    fn fetch_stopped(&mut self, fetching: &Fetching) {
-        self.emit(change(fetching.candidate, DownloadStep::Stopped));
-        self.downloading.lane(fetching.lane).fresh = false;
-        self.erase();
-    }
-
-    /// A call for downloads could not be opened. Where dom0 lets none through, or cannot start the VM, which looks the same,
-    /// only downloads wait.
-    pub(super) fn downloads_not_opened(&mut self, error: &ProxyError, told: &Failure) {
-        if matches!(error, ProxyError::Open(OpenError::Refused { .. } | OpenError::NoSuchService { .. })) {
-            tracing::warn!("downloads wait: their calls are refused");
-            self.downloading.refusals = self.downloading.refusals.saturating_add(1);
-            let wait = self.acting.waits().after(self.downloading.refusals, fastrand::f64());
-            self.downloading.rest = Some(Instant::now() + wait);
-        } else {
-            self.pause_network(told);
-        }
-    }
-
-    /// Goes on after a fetch: what it kept from being erased goes now.
-    async fn fetch_over(&mut self) {
-        self.erase_what_was_left();
-        self.send_acts().await;
-        self.start_downloads().await;
-    }
-
-    /// The task of a fetch panicked.
-    pub(super) async fn fetch_panicked(&mut self, task: Id) -> bool {
-        let Some(fetching) = self.downloading.running.remove(&task) else { return false };
-        let reason = "fetching it met a fault: see the daemon's log";
-        self.postpone(&fetching, reason, true, Duration::ZERO).await;
-        self.fetch_over().await;
-        true
-    }
-
-    async fn fetch_failed(&mut self, fetching: &Fetching, error: &FetchError) {
-        let (reason, item) = (error.reason(), fetching.candidate.item);
-        let verdict = error.verdict();
-        tracing::warn!(item = %item.id(), ?verdict, "a download failed");
-        match verdict {
-            Verdict::Cancelled => {}
-            Verdict::SessionOver => {
-                self.postpone(fetching, &reason, false, Duration::ZERO).await;
-                self.session = SessionState::Out;
-                self.leave(SessionEnd::Expired);
-            }
-            Verdict::Barred => {
-                self.pause_network(&failure(FailureKind::Unreachable, reason.clone()));
-                self.postpone(fetching, &reason, false, Duration::ZERO).await;
-            }
-            Verdict::Lost => {
-                self.close_messages_call_if_broken();
-                // A proxy that ends as soon as it is asked would be started again and again.
-                self.pause_network(&failure(FailureKind::Unreachable, reason.clone()));
-                self.postpone(fetching, &reason, true, Duration::ZERO).await;
-            }
-            Verdict::Later { retry_after } => {
-                self.postpone(fetching, &reason, true, retry_after.unwrap_or_default()).await;
-            }
-            Verdict::Failed => {
-                let stored = reason.clone();
-                let failed = self.store.write(move |transaction| downloads::fail(transaction, item, &stored)).await;
-                if let Err(error) = failed {
-                    tracing::error!(error = failure::chain(&error), "could not note that a download failed");
-                }
-                let told = failure(FailureKind::ServerFault, reason);
-                self.emit(change(fetching.candidate, DownloadStep::Failed(told)));
-                self.sources_changed([fetching.candidate.source]);
-            }
-        }
-    }
-
-    /// The item goes back to its place; where it was its own fault, not before some time.
-    async fn postpone(&mut self, fetching: &Fetching, reason: &str, own_fault: bool, asked: Duration) {
-        let (item, stored, now) = (fetching.candidate.item, reason.to_owned(), self.clock.now());
-        let (waits, jitter) = (self.acting.waits(), fastrand::f64());
-        let postponed = self.store.write(move |transaction| {
-            let wait = own_fault.then_some((now, &waits, jitter, asked));
-            downloads::postpone(transaction, item, &stored, wait)
-        });
-        let next_try: Option<Timestamp> = match postponed.await {
-            Ok(next_try) => next_try,
-            Err(error) => {
-                tracing::error!(error = failure::chain(&error), "could not note why a download waits");
-                self.downloading.rest = Some(Instant::now() + AFTER_STORE_FAULT);
-                None
-            }
-        };
-        self.downloading.lane(fetching.lane).fresh = false;
-        let told = failure(FailureKind::Unreachable, reason);
-        self.emit(change(fetching.candidate, DownloadStep::Postponed { failure: told, next_try }));
-    }
-
-    /// The user asks for files, or again for what has failed.
-    pub(super) async fn want(&mut self, items: Vec<ItemId>, answer: Answer<Wanted>) {
-        let now = self.clock.now();
-        let wanted = self.store.write(move |transaction| {
-            let items = if items.is_empty() { downloads::absent_files(transaction)? } else { items };
-            downloads::want(transaction, &items, now)
-        });
-        let wanted = wanted.await;
-        self.downloading.forget_refusals();
-        self.downloading.look_again();
-        answer.give(wanted.map_err(|error| failure::of_store(&error)));
-        self.reading.forget_failures();
-        self.reading.look_again();
-        self.start_downloads().await;
-        self.start_reading().await;
-    }
-
-    /// The user does not want files after all.
-    pub(super) async fn unwant(&mut self, items: Vec<ItemId>, answer: Answer<Wanted>) {
-        let running: Vec<_> = self
-            .downloading
-            .running
-            .values()
-            .filter(|fetching| fetching.lane == DownloadLane::Files)
-            .map(|fetching| fetching.candidate.item.id())
-            .collect();
-        let unwanted = self.store.write(move |transaction| {
-            let items = if items.is_empty() { downloads::wanted_files(transaction)? } else { items };
-            let taken_back = downloads::unwant(transaction, &items)?;
-            let already = u64::try_from(items.len().saturating_sub(taken_back.len())).unwrap_or(u64::MAX);
-            Ok((taken_back, already))
-        });
-        match unwanted.await {
-            Ok((taken_back, already)) => {
-                for fetching in self.downloading.running.values() {
-                    let id = fetching.candidate.item.id();
-                    if taken_back.contains(&id) && running.contains(&id) {
-                        fetching.cancel.cancel();
-                    }
-                }
-                self.downloading.look_again();
-                let asked = u64::try_from(taken_back.len()).unwrap_or(u64::MAX);
-                answer.give(Ok(Wanted { asked, already }));
-            }
-            Err(error) => answer.give(Err(failure::of_store(&error))),
-        }
-        self.start_downloads().await;
-    }
-
-    pub(super) fn downloads(&mut self, answer: Answer<Vec<DownloadEntry>>) {
-        let (store, now) = (self.store.clone(), self.clock.now());
-        let received: HashMap<_, _> = self
-            .downloading
-            .running
-            .values()
-            .map(|fetching| (fetching.candidate.item.id(), fetching.received.load(Ordering::Relaxed)))
-            .collect();
-        self.tasks.spawn(async move {
-            let read = store.read(move |transaction| {
-                let mut entries = downloads::entries(transaction, DownloadLane::Messages, now)?;
-                entries.extend(downloads::entries(transaction, DownloadLane::Files, now)?);
-                for entry in &mut entries {
-                    if let Some(received) = received.get(&entry.item) {
-                        entry.state = DownloadState::Running { received: *received };
-                    }
-                }
-                Ok(entries)
-            });
-            answer.give(read.await.map_err(|error| failure::of_store(&error)));
-            Ended::Done
-        });
-    }
-
     /// Stops what runs; what is there of it stays.
     pub(super) fn stop_downloads(&mut self) {
         for fetching in self.downloading.running.values() {
             fetching.cancel.cancel();
         }
-        self.downloading.wake = None;
+        // Whether there is room is to be seen all the same.
+        self.downloading.wake = self.downloading.no_room.map(|_| Instant::now() + LOOK_FOR_ROOM);
         self.downloading.look_again();
     }
 

@@ -168,7 +168,7 @@ impl EngineHandle {
         self.ask(Command::Queue).await
     }
 
-    /// Fetches files, or again what has failed; all files where none are named.
+    /// Fetches files, or again what has failed; all files and all that has failed where none are named.
     ///
     /// # Errors
     /// [`Failure`].

@@ -58,6 +58,7 @@ impl Engine {
             reasons.push(PauseReason::NoSession);
         }
         reasons.extend(self.pauses.network_reason());
+        reasons.extend(self.downloading.room_reason());
         if self.pauses.user {
             reasons.push(PauseReason::User);
         }
@@ -90,7 +91,7 @@ impl Engine {
     }
 
     /// Tells that the queue goes on, unless there is another reason why it does not.
-    fn tell_resumed(&self) {
+    pub(super) fn tell_resumed(&self) {
         if self.pause_reasons().is_empty() {
             self.emit(Event::Resumed);
         }
@@ -116,7 +117,11 @@ impl Engine {
     }
 
     pub(super) async fn resume(&mut self, answer: Answer<()>) {
-        if let Err(error) = self.store.write(|transaction| downloads::set_paused(transaction, false)).await {
+        let resumed = self.store.write(|transaction| {
+            downloads::end_waits(transaction)?;
+            downloads::set_paused(transaction, false)
+        });
+        if let Err(error) = resumed.await {
             answer.give(Err(failure::of_store(&error)));
             return;
         }
@@ -125,6 +130,7 @@ impl Engine {
         }
         answer.give(Ok(()));
         self.downloading.forget_refusals();
+        self.reading.forget_failures();
         self.work().await;
     }
 }

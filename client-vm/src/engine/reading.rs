@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Ended, Engine};
 use crate::failure::{self, failure};
 use crate::reading::{Meaning, Read, ReadError, ReadingDesk, read};
-use crate::store::downloads::{self, Candidate};
+use crate::store::downloads::{self, Candidate, Wait};
 use crate::store::{Store, StoreError, reading};
 
 /// How many uses of the backend may be under way: each may be a qrexec call.
@@ -294,7 +294,7 @@ impl Engine {
         let (waits, jitter) = (self.acting.waits(), fastrand::f64());
         let postponed = self.store.write(move |transaction| {
             if own_fault {
-                let wait = Some((now, &waits, jitter, Duration::ZERO));
+                let wait = Wait::Growing { now, waits: &waits, jitter, asked: Duration::ZERO };
                 downloads::postpone(transaction, candidate.item, &stored, wait).map(drop)
             } else {
                 reading::note_attempt(transaction, candidate, Some(&stored))

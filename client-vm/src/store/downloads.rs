@@ -3,7 +3,12 @@
 //! There is no table of jobs: a lane is a query over what is shown and what is held, so there is one job for each item, and
 //! it goes with its item.
 //!
+//! **Invariant:** what is listed as larger than what a SecureDrop server takes is not fetched. That is so as long as it is
+//! listed so, and nobody has to end it.
+//!
 //! **Invariant:** nothing is fetched, and nothing is noted as downloaded, of what is not shown or is being deleted.
+
+mod attempts;
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,8 +17,9 @@ use control::{DownloadEntry, DownloadLane, DownloadState, LaneCounts, Wanted};
 use protocol::value::{Designation, ItemId, Sha256, Size, SourceId, Timestamp};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
+pub use self::attempts::{Wait, end_waits, fail, note_mismatch, note_progress, postpone};
 use super::StoreError;
-use super::outbox::{ItemName, MAX_RETRY_AFTER, Waits};
+use super::outbox::ItemName;
 use crate::files::FileNumber;
 
 /// An item to be fetched.
@@ -47,6 +53,28 @@ pub struct Job {
     pub sha256: Option<Sha256>,
 }
 
+/// The largest ciphertext of a message or reply that is fetched, in bytes: 2 MiB. The server takes 100,000 characters, which
+/// are at most 400,000 bytes; armor, and a message that its source has encrypted too, add less than as much again.
+pub const MAX_MESSAGE: u64 = 2 << 20;
+/// The largest ciphertext of a file that is fetched, in bytes: 512 MiB. The server takes 524,288,000 bytes, to which packing
+/// and encryption add less than a hundredth.
+pub const MAX_FILE: u64 = 512 << 20;
+
+/// Why a message or reply is not fetched.
+const MESSAGE_TOO_LARGE: &str = "the server lists it with more than 2 MiB, which is more than a message can have";
+/// Why a file is not fetched.
+const FILE_TOO_LARGE: &str = "the server lists it with more than 512 MiB, which is more than a file can have";
+
+/// Why an item of `item_content` is not fetched as long as it is listed as it is: it is too large. Null where it may be.
+/// `of` is the name of the row.
+pub(super) fn too_large(of: &str) -> String {
+    format!(
+        "CASE WHEN {of}.state <> 'absent' THEN NULL
+              WHEN {of}.kind = 'file' AND {of}.size_bytes > {MAX_FILE} THEN '{FILE_TOO_LARGE}'
+              WHEN {of}.kind <> 'file' AND {of}.size_bytes > {MAX_MESSAGE} THEN '{MESSAGE_TOO_LARGE}' END"
+    )
+}
+
 /// The items of a lane.
 const OF_LANE: &str = "c.wanted AND NOT c.being_deleted AND (c.kind = 'file') = (?1 = 'files')";
 fn lane_name(lane: DownloadLane) -> &'static str {
@@ -73,8 +101,9 @@ pub fn due(
                 CASE WHEN c.wait_from_us IS NULL OR ?2 < c.wait_from_us THEN 0
                      ELSE max(c.wait_from_us + c.wait_us - ?2, 0) END
          FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
-         WHERE {OF_LANE} AND c.state = 'absent'
-         ORDER BY CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
+         WHERE {OF_LANE} AND c.state = 'absent' AND {} IS NULL
+         ORDER BY CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id",
+        too_large("c")
     ))?;
     let mut rows = statement.query(params![lane_name(lane), now.as_i64()])?;
     let mut due = Due::default();
@@ -100,10 +129,12 @@ pub fn due(
 pub fn job(transaction: &Transaction<'_>, candidate: Candidate) -> Result<Option<Job>, StoreError> {
     let id = candidate.item.id();
     let found = transaction
-        .prepare_cached(
-            "SELECT size_bytes, number, sha256 FROM item_content
-             WHERE source_id = ?1 AND id = ?2 AND kind = ?3 AND NOT being_deleted AND wanted AND state = 'absent'",
-        )?
+        .prepare_cached(&format!(
+            "SELECT size_bytes, number, sha256 FROM item_content AS c
+             WHERE source_id = ?1 AND id = ?2 AND kind = ?3 AND NOT being_deleted AND wanted AND state = 'absent'
+               AND {} IS NULL",
+            too_large("c")
+        ))?
         .query_row(params![candidate.source.as_str(), id.as_str(), candidate.item.kind()], |row| {
             Ok((row.get::<_, u64>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, Option<[u8; 32]>>(2)?))
         })
@@ -115,6 +146,18 @@ pub fn job(transaction: &Transaction<'_>, candidate: Candidate) -> Result<Option
         number: number.map(FileNumber),
         sha256: sha256.map(Sha256::new),
     }))
+}
+
+/// The number of an item's files, if it has one.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn number(transaction: &Transaction<'_>, item: ItemName) -> Result<Option<FileNumber>, StoreError> {
+    let id = item.id();
+    Ok(transaction
+        .prepare_cached("SELECT id FROM local_item WHERE item_id = ?1 AND is_reply = ?2")?
+        .query_row(params![id.as_str(), is_reply(item)], |row| Ok(FileNumber(row.get(0)?)))
+        .optional()?)
 }
 
 /// Notes what the server claims of an item that is being fetched, before anything of it is written; gives the number of its
@@ -165,69 +208,15 @@ pub fn note_downloaded(transaction: &Transaction<'_>, candidate: Candidate, size
     Ok(rows > 0)
 }
 
-/// Notes that an attempt did not bring the item, and when to try again. `counts` says whether it was the item's fault: what
-/// holds up everything does not count.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn postpone(
-    transaction: &Transaction<'_>,
-    item: ItemName,
-    reason: &str,
-    wait: Option<(Timestamp, &Waits, f64, Duration)>,
-) -> Result<Option<Timestamp>, StoreError> {
-    let id = item.id();
-    let attempts: u32 = transaction
-        .prepare_cached(
-            "INSERT INTO local_item (item_id, is_reply, attempts, reason) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT DO UPDATE SET attempts = attempts + ?3, reason = ?4 RETURNING attempts",
-        )?
-        .query_row(params![id.as_str(), is_reply(item), wait.is_some(), reason], |row| row.get(0))?;
-    let Some((now, waits, jitter, asked)) = wait else { return Ok(None) };
-    let wait =
-        i64::try_from(waits.after(attempts, jitter).max(asked.min(MAX_RETRY_AFTER)).as_micros()).unwrap_or(i64::MAX);
-    transaction
-        .prepare_cached("UPDATE local_item SET wait_from_us = ?3, wait_us = ?4 WHERE item_id = ?1 AND is_reply = ?2")?
-        .execute(params![id.as_str(), is_reply(item), now.as_i64(), wait])?;
-    let due = now.get().saturating_add(wait.unsigned_abs());
-    Ok(Some(Timestamp::try_new(due).unwrap_or(Timestamp::MAX)))
-}
-
-/// Notes that an item is not tried again by itself.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn fail(transaction: &Transaction<'_>, item: ItemName, reason: &str) -> Result<(), StoreError> {
-    let id = item.id();
-    transaction
-        .prepare_cached(
-            "INSERT INTO local_item (item_id, is_reply, attempts, state, reason) VALUES (?1, ?2, 1, 'failed', ?3)
-             ON CONFLICT DO UPDATE SET attempts = attempts + 1, state = 'failed', reason = ?3, wait_from_us = NULL,
-                 wait_us = NULL",
-        )?
-        .execute(params![id.as_str(), is_reply(item), reason])?;
-    Ok(())
-}
-
-/// Notes that what came was not what had been claimed; gives how often that was so.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn note_mismatch(transaction: &Transaction<'_>, item: ItemName) -> Result<u32, StoreError> {
-    let id = item.id();
-    Ok(transaction
-        .prepare_cached(
-            "UPDATE local_item SET mismatches = mismatches + 1 WHERE item_id = ?1 AND is_reply = ?2 RETURNING mismatches",
-        )?
-        .query_row(params![id.as_str(), is_reply(item)], |row| row.get(0))?)
-}
-
 /// The user asks for items: files are fetched from now on, and what had failed is tried again.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn want(transaction: &Transaction<'_>, items: &[ItemId], now: Timestamp) -> Result<Wanted, StoreError> {
     let mut wanted = Wanted::default();
+    // Behind all that was asked for before, also where the clock was set back since.
+    let last: Option<i64> = transaction.query_row("SELECT max(wanted_us) FROM local_item", [], |row| row.get(0))?;
+    let first = last.map_or(now.as_i64(), |last| now.as_i64().max(last.saturating_add(1)));
     for (at, id) in (0..).zip(items) {
         let reply = matches!(id, ItemId::Reply(_));
         let rows = transaction
@@ -244,7 +233,7 @@ pub fn want(transaction: &Transaction<'_>, items: &[ItemId], now: Timestamp) -> 
                      OR (state = 'absent' AND (wanted_us IS NULL OR wait_us IS NOT NULL))",
             )?
             // In the order in which they were named.
-            .execute(params![id.as_str(), reply, now.as_i64().saturating_add(at)])?;
+            .execute(params![id.as_str(), reply, first.saturating_add(at)])?;
         if rows > 0 {
             wanted.asked += 1;
         } else {
@@ -254,22 +243,24 @@ pub fn want(transaction: &Transaction<'_>, items: &[ItemId], now: Timestamp) -> 
     Ok(wanted)
 }
 
-/// All files that are shown and not held.
+/// All files that are shown and not held, and all messages and replies that have failed.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn absent_files(transaction: &Transaction<'_>) -> Result<Vec<ItemId>, StoreError> {
-    let mut statement = transaction.prepare_cached(
-        "SELECT c.id FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
-         WHERE c.kind = 'file' AND NOT c.being_deleted AND NOT c.gone AND c.state IN ('absent', 'failed')
+pub fn absent(transaction: &Transaction<'_>) -> Result<Vec<ItemId>, StoreError> {
+    let mut statement = transaction.prepare_cached(&format!(
+        "SELECT c.kind, c.id FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
+         WHERE NOT c.being_deleted AND NOT c.gone AND (c.kind = 'file' AND c.state = 'absent' OR c.state = 'failed')
+           AND {} IS NULL
          ORDER BY s.last_updated_us DESC, c.source_id, c.item_order, c.id",
-    )?;
+        too_large("c")
+    ))?;
     let mut rows = statement.query([])?;
-    let mut files = Vec::new();
+    let mut items = Vec::new();
     while let Some(row) = rows.next()? {
-        files.push(ItemId::Submission(row.get::<_, String>(0)?.parse()?));
+        items.push(ItemName::parse(&row.get::<_, String>(0)?, &row.get::<_, String>(1)?)?.id());
     }
-    Ok(files)
+    Ok(items)
 }
 
 /// All files that were asked for and are not there.
@@ -316,8 +307,10 @@ pub fn unwant(transaction: &Transaction<'_>, items: &[ItemId]) -> Result<Vec<Ite
 pub fn lane_counts(transaction: &Transaction<'_>, lane: DownloadLane) -> Result<LaneCounts, StoreError> {
     Ok(transaction
         .prepare_cached(&format!(
-            "SELECT coalesce(sum(c.state = 'absent'), 0), coalesce(sum(c.state = 'failed'), 0)
-             FROM item_content AS c WHERE {OF_LANE}"
+            "SELECT coalesce(sum(c.state = 'absent' AND {0} IS NULL), 0),
+                    coalesce(sum(c.state = 'failed' OR {0} IS NOT NULL), 0)
+             FROM item_content AS c WHERE {OF_LANE}",
+            too_large("c")
         ))?
         .query_row([lane_name(lane)], |row| Ok(LaneCounts { waiting: row.get(0)?, running: 0, failed: row.get(1)? }))?)
 }
@@ -332,17 +325,20 @@ pub fn entries(
     now: Timestamp,
 ) -> Result<Vec<DownloadEntry>, StoreError> {
     let mut statement = transaction.prepare_cached(&format!(
-        "SELECT c.source_id, s.designation, c.id, c.kind, c.size_bytes, c.state, c.reason,
-                CASE WHEN c.wait_from_us > ?2 THEN NULL ELSE c.wait_from_us + c.wait_us END
+        "SELECT c.source_id, s.designation, c.id, c.kind, c.size_bytes, c.state, coalesce({0}, c.reason),
+                CASE WHEN c.wait_from_us > ?2 THEN NULL ELSE c.wait_from_us + c.wait_us END,
+                {0} IS NOT NULL, coalesce(l.attempts, 0)
          FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
+         LEFT JOIN local_item AS l ON l.id = c.number
          WHERE {OF_LANE} AND c.state IN ('absent', 'failed')
-         ORDER BY CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
+         ORDER BY CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id",
+        too_large("c")
     ))?;
     let mut rows = statement.query(params![lane_name(lane), now.as_i64()])?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
         let reason: Option<String> = row.get(6)?;
-        let state = if row.get::<_, String>(5)? == "failed" {
+        let state = if row.get(8)? || row.get::<_, String>(5)? == "failed" {
             DownloadState::Failed { reason: reason.unwrap_or_default() }
         } else {
             let due = row.get::<_, Option<u64>>(7)?.filter(|due| *due > now.get());
@@ -354,6 +350,7 @@ pub fn entries(
             designation: Designation::try_new(row.get::<_, String>(1)?)?,
             item: ItemName::parse(&row.get::<_, String>(3)?, &row.get::<_, String>(2)?)?.id(),
             size: Size::try_new(row.get(4)?)?,
+            attempts: row.get(9)?,
             state,
         });
     }
@@ -460,6 +457,21 @@ pub fn note_vanished(transaction: &Transaction<'_>, number: FileNumber) -> Resul
         .prepare_cached(
             "UPDATE local_item SET state = 'absent', size_bytes = NULL, seal = NULL, inner = NULL, plain_bytes = NULL,
                  name = NULL
+             WHERE id = ?1",
+        )?
+        .execute([number.0])?;
+    Ok(())
+}
+
+/// The plaintext of an item has vanished, and its ciphertext is there: it is decrypted anew.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn note_sealed_again(transaction: &Transaction<'_>, number: FileNumber) -> Result<(), StoreError> {
+    transaction
+        .prepare_cached(
+            "UPDATE local_item SET state = 'downloaded', attempts = 0, seal = NULL, inner = NULL, plain_bytes = NULL,
+                 name = NULL, reason = NULL, wait_from_us = NULL, wait_us = NULL
              WHERE id = ?1",
         )?
         .execute([number.0])?;

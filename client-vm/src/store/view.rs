@@ -6,7 +6,7 @@ use protocol::value::{Designation, Filename, OrderNumber, Problem, Size, SourceI
 use rusqlite::{OptionalExtension as _, Row, Transaction};
 
 use super::outbox::ItemName;
-use super::{StoreError, keys, mirror, outbox, reading, removals};
+use super::{StoreError, downloads, keys, mirror, outbox, reading, removals};
 
 const SOURCES: &str = "
     SELECT s.id, s.designation, s.starred, s.last_updated_us, s.key_fingerprint,
@@ -133,7 +133,7 @@ pub fn find_source(transaction: &Transaction<'_>, word: &str) -> Result<SourceMa
 /// [`StoreError`].
 pub fn conversation(transaction: &Transaction<'_>, source: SourceId) -> Result<Vec<ConversationItem>, StoreError> {
     let mut statement =
-        transaction.prepare_cached(&format!("{ITEMS} WHERE i.source_id = ?1 ORDER BY i.item_order, i.id"))?;
+        transaction.prepare_cached(&format!("{} WHERE i.source_id = ?1 ORDER BY i.item_order, i.id", items()))?;
     let mut rows = statement.query([source.as_str()])?;
     let mut items = Vec::new();
     while let Some(row) = rows.next()? {
@@ -182,7 +182,7 @@ pub fn find_items(transaction: &Transaction<'_>, word: &str) -> Result<Vec<(Sour
         return Ok(Vec::new());
     }
     let mut statement = transaction
-        .prepare_cached(&format!("{ITEMS} WHERE lower(substr(i.id, 1, length(?1))) = lower(?1) ORDER BY i.id"))?;
+        .prepare_cached(&format!("{} WHERE lower(substr(i.id, 1, length(?1))) = lower(?1) ORDER BY i.id", items()))?;
     let mut rows = statement.query([word])?;
     let (mut exact, mut fitting) = (Vec::new(), Vec::new());
     while let Some(row) = rows.next()? {
@@ -192,11 +192,16 @@ pub fn find_items(transaction: &Transaction<'_>, word: &str) -> Result<Vec<(Sour
     Ok(if exact.is_empty() { fitting } else { exact })
 }
 
-const ITEMS: &str = "
+fn items() -> String {
+    format!(
+        "
     SELECT i.id, i.kind, i.item_order, i.filename, i.size_bytes, i.unread, j.username, i.being_deleted, i.source_id,
            i.state, i.wanted, i.reason, i.seal, i.inner, i.plain_bytes, i.name,
-           i.author_id = (SELECT journalist_id FROM local_journalist), i.gone
-    FROM item_content AS i LEFT JOIN server_journalist AS j ON j.id = i.author_id";
+           i.author_id = (SELECT journalist_id FROM local_journalist), i.gone, {}
+    FROM item_content AS i LEFT JOIN server_journalist AS j ON j.id = i.author_id",
+        downloads::too_large("i")
+    )
+}
 
 fn item(row: &Row<'_>) -> Result<ConversationItem, StoreError> {
     let (id, author): (String, Option<String>) = (row.get(0)?, row.get(6)?);
@@ -226,6 +231,9 @@ fn item(row: &Row<'_>) -> Result<ConversationItem, StoreError> {
 
 fn content(row: &Row<'_>) -> Result<Content, StoreError> {
     let reason: Option<String> = row.get(11)?;
+    if let Some(reason) = row.get(18)? {
+        return Ok(Content::Failed { reason });
+    }
     Ok(match text(row, 9)?.as_str() {
         "downloaded" => Content::Downloaded { reason },
         "decrypted" => Content::Decrypted {

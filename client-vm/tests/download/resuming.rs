@@ -1,6 +1,6 @@
 //! Case F1: going on where it broke off.
 
-use client_vm::download::{FetchError, Fetched};
+use client_vm::download::{FetchError, Fetched, Verdict};
 use qubes_rpc::connection::CallFailure;
 use tokio_util::sync::CancellationToken;
 
@@ -125,16 +125,28 @@ async fn f2_a_download_that_moves_is_never_too_slow_and_one_that_is_silent_ends_
     let home = tempfile::tempdir().unwrap();
     let bytes = content(160_000, 16);
     let client = Client::new(home.path(), bytes.len()).await;
-    let proxy = Proxy::new(Served { silent_after: Some(80_000), ..Served::honest(bytes.clone()) });
+    let proxy = Proxy::new(Served { silent_after: Some(10_000), ..Served::honest(bytes.clone()) });
     let begun = tokio::time::Instant::now();
     let error = client.fetch(&proxy, &Nobody).await.unwrap_err();
     assert!(matches!(error, FetchError::Silent), "{error}");
     assert_eq!(begun.elapsed().as_secs(), 90);
-    // A part comes each minute: it takes ten minutes, and nobody minds.
+    // A part comes every 85 seconds, longer than all of it may take: it goes on, and each time where it was.
     proxy.served.lock().unwrap().silent_after = None;
-    proxy.served.lock().unwrap().pace = std::time::Duration::from_secs(60);
-    let begun = tokio::time::Instant::now();
-    assert!(matches!(client.fetch(&proxy, &Nobody).await, Ok(Fetched::Stored(_))));
-    assert!(begun.elapsed().as_secs() >= 300, "{:?}", begun.elapsed());
+    proxy.served.lock().unwrap().pace = std::time::Duration::from_secs(85);
+    let (begun, mut unfinished) = (tokio::time::Instant::now(), 0);
+    loop {
+        match client.fetch(&proxy, &Nobody).await {
+            Ok(fetched) => break assert_eq!(fetched, Fetched::Stored(160_000)),
+            Err(error) => {
+                assert!(matches!(error, FetchError::Unfinished), "{error}");
+                assert_eq!(error.verdict(), Verdict::GoOn);
+                unfinished += 1;
+            }
+        }
+    }
+    assert!(begun.elapsed() > client_vm::download::deadline(160_000), "{:?}", begun.elapsed());
+    assert_eq!((unfinished, client.mismatches().await), (1, 0));
     assert_eq!(client.stored().await.unwrap(), bytes);
+    let asked: Vec<_> = proxy.asked().into_iter().map(|(from, _)| from).collect();
+    assert!(asked.len() == 3 && asked[1] > 0 && asked[2] > asked[1], "{asked:?}");
 }

@@ -61,6 +61,8 @@ pub(crate) struct Served {
     pub(crate) silent_after: Option<usize>,
     /// How long each part of the answer takes.
     pub(crate) pace: Duration,
+    /// Whether the answer begins ten bytes later than was asked for.
+    pub(crate) misplaced: bool,
     /// A byte of the content that is another one on the way.
     pub(crate) flipped: Option<usize>,
 }
@@ -75,6 +77,7 @@ impl Served {
             breaks_after: None,
             silent_after: None,
             pace: Duration::ZERO,
+            misplaced: false,
             flipped: None,
         }
     }
@@ -109,7 +112,7 @@ impl Service for Serving {
         let served = self.0.served.lock().unwrap().clone();
         let length = served.content.len();
         let at = usize::try_from(from.get()).unwrap();
-        let begin = if served.ranges { at } else { 0 };
+        let begin = if served.ranges { at } else { 0 } + if served.misplaced { 10 } else { 0 };
         self.0.asked.lock().unwrap().push((from.get(), 0));
         if at > 0 && begin >= length {
             return Err(CallError::new(ErrorKind::Conflict, Stage::FirstByte, Retry::Now));
@@ -143,16 +146,27 @@ impl Service for Serving {
 /// A client's data directory.
 pub(crate) struct Client {
     pub(crate) desk: Desk,
+    /// What the item is.
+    kind: SubmissionKind,
 }
 
 impl Client {
     /// A client that knows of one file of so many bytes, which the user wants.
     pub(crate) async fn new(home: &Path, listed: usize) -> Self {
-        let client = Self::open(home);
+        Self::with(home, listed, SubmissionKind::File).await
+    }
+
+    /// A client that knows of one message of so many bytes.
+    pub(crate) async fn with_message(home: &Path, listed: usize) -> Self {
+        Self::with(home, listed, SubmissionKind::Message).await
+    }
+
+    async fn with(home: &Path, listed: usize, kind: SubmissionKind) -> Self {
+        let client = Self { kind, ..Self::open(home) };
         let file = Listed::Readable(Submission {
             id: FILE.parse().unwrap(),
             source: SOURCE.parse().unwrap(),
-            kind: SubmissionKind::File,
+            kind,
             order: OrderNumber::try_new(1).unwrap(),
             filename: None,
             size: Size::try_new(u64::try_from(listed).unwrap()).unwrap(),
@@ -172,7 +186,15 @@ impl Client {
     /// The client of a data directory that is there.
     pub(crate) fn open(home: &Path) -> Self {
         let (store, files) = (Store::open(home).unwrap(), Files::open(home).unwrap());
-        Self { desk: Desk { store, files, files_without_etag: false } }
+        Self { desk: Desk { store, files, files_without_etag: false }, kind: SubmissionKind::File }
+    }
+
+    /// How often what came in full was not what had been claimed.
+    pub(crate) async fn mismatches(&self) -> u32 {
+        let read = |transaction: &rusqlite::Transaction<'_>| {
+            Ok(transaction.query_row("SELECT coalesce(sum(mismatches), 0) FROM local_item", [], |row| row.get(0))?)
+        };
+        self.desk.store.read(read).await.unwrap()
     }
 
     /// Applies a snapshot with one source and this file, or none.
@@ -234,7 +256,16 @@ impl Client {
         let hello = Hello { scope: Scope::Download, limits: Limits::OURS, api_level: None, software: software() };
         let connection = Connection::open(reader, writer, &hello, Duration::from_secs(30)).await.unwrap();
         let token = Token::try_new("token").unwrap();
-        fetch(&connection, &token, candidate(), &self.desk, watcher, cancel).await
+        fetch(&connection, &token, self.candidate(), &self.desk, watcher, cancel).await
+    }
+
+    fn candidate(&self) -> Candidate {
+        let (source, item): (SourceId, SubmissionId) = (SOURCE.parse().unwrap(), FILE.parse().unwrap());
+        let item = match self.kind {
+            SubmissionKind::File => ItemName::File(item),
+            SubmissionKind::Message => ItemName::Message(item),
+        };
+        Candidate { source, item }
     }
 
     /// The ciphertext that is noted as downloaded, if there is one.
@@ -243,11 +274,6 @@ impl Client {
         let (number, _) = numbers.into_iter().find(|(_, held)| *held == downloads::Held::Ciphertext)?;
         Some(std::fs::read(self.desk.files.ciphertext(number)).unwrap())
     }
-}
-
-pub(crate) fn candidate() -> Candidate {
-    let source: SourceId = SOURCE.parse().unwrap();
-    Candidate { source, item: ItemName::File(FILE.parse().unwrap()) }
 }
 
 /// Watches nothing.

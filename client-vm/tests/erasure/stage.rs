@@ -238,7 +238,7 @@ impl House {
         let note = move |transaction: &Transaction<'_>| {
             for (item, number) in held {
                 if item.kind == Kind::Part {
-                    downloads::postpone(transaction, item.name(), &item.says("reason"), None)?;
+                    downloads::postpone(transaction, item.name(), &item.says("reason"), downloads::Wait::None)?;
                     continue;
                 }
                 assert!(downloads::note_downloaded(transaction, item.candidate(), 612)?);

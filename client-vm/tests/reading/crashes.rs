@@ -128,3 +128,23 @@ async fn f3_what_has_vanished_is_absent_and_what_nobody_noted_goes() {
     assert_eq!((room.plaintexts().len(), room.ciphertexts().len()), (0, 0));
     room.assert_tidy();
 }
+
+/// Case F3: a ciphertext that is there is opened again, and not thrown away, where the plaintext has vanished.
+#[tokio::test]
+async fn f3_a_plaintext_that_has_vanished_is_made_again_from_the_ciphertext() {
+    let home = tempfile::tempdir().unwrap();
+    let room = Room::open(home.path());
+    room.hold(&[(file(2), encrypted(&room.key, SAID))]).await;
+    let number = room.ciphertexts()[0];
+    let ciphertext = std::fs::read(room.desk.files.ciphertext(number)).unwrap();
+    room.read(file(2)).await.unwrap();
+    // As if the ciphertext had not been removed yet, and the plaintext was lost with the power.
+    std::fs::write(room.desk.files.ciphertext(number), ciphertext).unwrap();
+    std::fs::remove_file(room.desk.files.plaintext(number)).unwrap();
+    let desk = Desk { store: room.desk.store.clone(), files: room.desk.files.clone(), files_without_etag: false };
+    sweep(&desk).await.unwrap();
+    assert_eq!(room.content(file(2)).await, Content::Downloaded { reason: None });
+    assert_eq!(room.read(file(2)).await.unwrap(), Read::Decrypted);
+    assert_eq!(room.plaintexts(), [SAID]);
+    room.assert_tidy();
+}

@@ -1,7 +1,11 @@
 //! What becomes of an item that is opened.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use client_vm::files::{self, KEPT};
 use client_vm::openpgp::decrypt::{DecryptError, Limits};
-use client_vm::reading::{MAX_TEXT, Meaning, Read, ReadError};
+use client_vm::reading::{MAX_TEXT, Meaning, Read, ReadError, Step, Watcher};
 use control::{Content, Inner, Seal};
 
 use crate::stage::*;
@@ -49,6 +53,75 @@ async fn f4_an_empty_message_is_one_and_a_broken_one_is_none() {
         assert_eq!(room.text(message(number)).await, None);
     }
     assert_eq!(room.ciphertexts().len(), 4, "a retry needs no other download");
+}
+
+/// Where the disk has no room nothing is decrypted, and nothing is lost.
+#[tokio::test]
+async fn without_room_everything_waits() {
+    let home = tempfile::tempdir().unwrap();
+    let mut room = Room::open(home.path());
+    let left = Arc::new(AtomicU64::new(KEPT));
+    room.desk.files = room.desk.files.clone().with_room(files::Room::Told(Arc::clone(&left)));
+    let packed = gzipped(b"a.txt", b"content");
+    room.hold(&[(message(1), encrypted(&room.key, b"said")), (file(2), encrypted(&room.key, &packed))]).await;
+    for item in [message(1), file(2)] {
+        let error = room.read(item).await.unwrap_err();
+        assert_eq!(error.meaning(), Meaning::Barred, "{error}");
+    }
+    assert_eq!(room.ciphertexts().len(), 2);
+    room.assert_tidy();
+    left.store(KEPT + MAX_TEXT, Ordering::Relaxed);
+    for item in [message(1), file(2)] {
+        assert_eq!(room.read(item).await.unwrap(), Read::Decrypted);
+    }
+    assert_eq!(room.text(message(1)).await.as_deref(), Some("said"));
+}
+
+/// A ciphertext that cannot be removed holds up nothing: what it says can be read.
+#[tokio::test]
+async fn a_ciphertext_that_stays_makes_nothing_unread() {
+    let home = tempfile::tempdir().unwrap();
+    let room = Room::open(home.path());
+    room.hold(&[(message(1), encrypted(&room.key, b"said"))]).await;
+    let number = room.ciphertexts()[0];
+    // Once it was read, something that no unlink removes stands in its place.
+    struct InItsPlace(std::path::PathBuf);
+    impl Watcher for InItsPlace {
+        fn step(&self, step: Step) {
+            if step == Step::Noted {
+                std::fs::remove_file(&self.0).unwrap();
+                std::fs::create_dir(&self.0).unwrap();
+            }
+        }
+    }
+    let path = room.desk.files.ciphertext(number);
+    let read = room.read_watched(message(1), Arc::new(InItsPlace(path.clone()))).await.unwrap();
+    assert_eq!((read, room.text(message(1)).await.as_deref()), (Read::Decrypted, Some("said")));
+    assert!(path.exists());
+}
+
+/// Each byte that is no UTF-8 is shown as three: what counts is what is stored and shown.
+#[tokio::test]
+async fn a_text_that_grows_past_the_bound_is_refused_also_inside() {
+    let home = tempfile::tempdir().unwrap();
+    let room = Room::open(home.path());
+    let most = usize::try_from(MAX_TEXT).unwrap();
+    let growing = vec![0xff; most];
+    room.hold(&[
+        (message(1), encrypted(&room.key, &growing)),
+        (message(2), encrypted(&room.key, &armored(&room.key, &growing))),
+        (message(3), encrypted(&room.key, &growing[..most / 3])),
+    ])
+    .await;
+    for number in [1, 2] {
+        let error = room.read(message(number)).await.unwrap_err();
+        assert_eq!(error.meaning(), Meaning::Sealed(Seal::TooLarge), "{error}");
+        assert_eq!(room.text(message(number)).await, None);
+    }
+    room.read(message(3)).await.unwrap();
+    assert_eq!(room.text(message(3)).await.unwrap().len(), most / 3 * 3);
+    assert_eq!(room.ciphertexts().len(), 2, "a retry needs no other download");
+    room.assert_tidy();
 }
 
 #[tokio::test]

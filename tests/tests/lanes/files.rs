@@ -28,11 +28,6 @@ async fn a_file_comes_when_it_is_asked_for_and_is_what_the_server_has() {
     environment.stop().await.unwrap();
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use sha2::Digest as _;
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Case Q1: five clicks on a file whose download takes long are one download.
 #[tokio::test(flavor = "multi_thread")]
 async fn q1_five_clicks_are_one_download() {

@@ -142,7 +142,8 @@ async fn d5_a_deletion_stops_downloads_and_what_was_fetched_goes_with_its_confir
 /// Case Q6: a call that cannot be opened is tried again, and everything comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn q6_many_messages_come_in_one_call_and_no_process_is_left() {
-    let environment = environment(50, 6, SOON).await;
+    let environment = environment(120, 6, SOON).await;
+    assert!(messages_and_replies(&environment).len() >= 400, "they are many");
     let mut watch = environment.watch().await.unwrap();
     environment.login(&MARLOW).await.unwrap();
     watch.until("sync_ended").await.unwrap();

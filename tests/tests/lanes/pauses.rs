@@ -6,10 +6,8 @@ use staging::server::{Command, FaultAct};
 
 use crate::support::*;
 
-/// Case Q2: no way to the server is one state for all lanes, and ends with a success.
-#[tokio::test(flavor = "multi_thread")]
-async fn q2_a_network_failure_pauses_all_lanes_and_a_refresh_that_succeeds_lifts_it() {
-    let config = "\
+/// What waits its time waits longer than a test.
+const PATIENT: &str = "\
 [sync]
 interval_ms = 86400000
 first_wait_ms = 86400000
@@ -18,7 +16,11 @@ most_wait_ms = 86400000
 first_wait_ms = 86400000
 most_wait_ms = 86400000
 ";
-    let environment = environment(2, 0, config).await;
+
+/// Case Q2: no way to the server is one state for all lanes, and ends with a success.
+#[tokio::test(flavor = "multi_thread")]
+async fn q2_a_network_failure_pauses_all_lanes_and_a_refresh_that_succeeds_lifts_it() {
+    let environment = environment(2, 0, PATIENT).await;
     environment.login(&MARLOW).await.unwrap();
     let (_, first, file) = newcomer(&environment, 700, 3_000);
     let mut watch = environment.watch().await.unwrap();
@@ -106,6 +108,77 @@ async fn without_a_session_that_is_the_reason_and_nothing_is_called() {
     let status = environment.json(&["status"], "").await.unwrap();
     assert_eq!(status["paused"], json!([{ "reason": "no_session" }]));
     assert_eq!(environment.server().control().with_log(|log| log.total()), 0);
+    environment.stop().await.unwrap();
+}
+
+/// Case Q2: what an act finds out holds for downloads too, and the user's word ends it at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn q2_a_failed_act_pauses_downloads_and_a_resume_in_that_pause_acts_at_once() {
+    let environment = environment(0, 0, PATIENT).await;
+    environment.login(&MARLOW).await.unwrap();
+    let (source, first, file) = newcomer(&environment, 700, 3_000);
+    let mut watch = environment.watch().await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    until_download(&mut watch, &first, "stored").await;
+    cut_off(&environment).await;
+    environment.json(&["star", source.as_str()], "").await.unwrap();
+    assert_eq!(watch.until("queue_paused").await.unwrap()["reason"], "network");
+    environment.json(&["download", file.as_str()], "").await.unwrap();
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!((&status["lanes"]["files"]["waiting"], &status["lanes"]["files"]["running"]), (&json!(1), &json!(0)));
+    assert_eq!(downloads(&environment, &file).len(), 0, "nobody has tried");
+    reconnect(&environment);
+    environment.json(&["resume"], "").await.unwrap();
+    until_download(&mut watch, &file, "stored").await;
+    environment.stop().await.unwrap();
+}
+
+/// Case Q2: what waits its own time, since it broke off in the middle, goes on at once too.
+#[tokio::test(flavor = "multi_thread")]
+async fn q2_a_resume_ends_the_waits_of_what_broke_off() {
+    let environment = environment(0, 0, PATIENT).await;
+    environment.login(&MARLOW).await.unwrap();
+    let (_, first, file) = newcomer(&environment, 700, 3_000_000);
+    let mut watch = environment.watch().await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    until_download(&mut watch, &first, "stored").await;
+    let path = format!("/api/v1/sources/*/submissions/{file}/download");
+    let hangs = fault(&environment, &path, FaultAct::HangAfter { bytes: 2_000_000 });
+    environment.json(&["download", file.as_str()], "").await.unwrap();
+    until_part(&environment, 1_000_000).await;
+    cut_off(&environment).await;
+    until_download(&mut watch, &file, "postponed").await;
+    environment.server().control().apply(Command::RemoveFault { id: hangs }).unwrap();
+    reconnect(&environment);
+    environment.json(&["resume"], "").await.unwrap();
+    until_download(&mut watch, &file, "stored").await;
+    assert!(downloads(&environment, &file)[1].range().is_some());
+    environment.stop().await.unwrap();
+}
+
+/// Case Q2: whatever somebody does while nobody is signed in, nothing is called, and that stays the reason.
+#[tokio::test(flavor = "multi_thread")]
+async fn q2_while_signed_out_no_command_calls_anything() {
+    let environment = environment(0, 0, ASKED).await;
+    environment.login(&MARLOW).await.unwrap();
+    let (_, first, file) = newcomer(&environment, 700, 3_000);
+    let mut watch = environment.watch().await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    until_download(&mut watch, &first, "stored").await;
+    environment.json(&["logout"], "").await.unwrap();
+    let control = environment.server().control();
+    control.wait_for_log(|log| log.count("POST", "/api/v1/logout") == 1).await;
+    environment.broker().until(|counts| counts.open == 0).await;
+    let (requests, calls) = (control.with_log(|log| log.total()), environment.broker().events().len());
+    for command in [&["resume"][..], &["download", file.as_str()], &["pause"], &["resume"]] {
+        environment.json(command, "").await.unwrap();
+    }
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!(status["paused"], json!([{ "reason": "no_session" }]));
+    assert_eq!(control.with_log(|log| log.total()), requests);
+    assert_eq!(environment.broker().events().len(), calls, "no VM was called");
+    sign_in_again(&environment).await;
+    until_download(&mut watch, &file, "stored").await;
     environment.stop().await.unwrap();
 }
 

@@ -104,6 +104,24 @@ pub(crate) fn held(environment: &Environment) -> (Vec<Vec<u8>>, usize) {
     (whole, files("partial").len())
 }
 
+/// A SHA-256, as the server spells it.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Waits until so many bytes of a file are written.
+pub(crate) async fn until_part(environment: &Environment, bytes: u64) {
+    let part = || {
+        let parts = std::fs::read_dir(environment.home().join("partial")).unwrap();
+        parts.map(|part| part.unwrap().metadata().map_or(0, |part| part.len())).max().unwrap_or(0)
+    };
+    while part() < bytes {
+        // Meanwhile the daemon has to answer.
+        environment.json(&["status"], "").await.unwrap();
+    }
+}
+
 /// There is no way to the server any more.
 pub(crate) async fn cut_off(environment: &Environment) {
     environment.socks().close_port().unwrap();

@@ -21,13 +21,17 @@ async fn q3_a_new_message_can_be_read_while_a_large_file_is_in_progress() {
     let staging::server::Outcome::Item { uuid: file, .. } = outcome else { unreachable!("{outcome:?}") };
     let mut watch = environment.watch().await.unwrap();
     refresh(&environment).await;
-    // The server has taken the request, and says nothing: how much would come does not matter.
-    fault(&environment, &format!("/api/v1/sources/*/submissions/{file}/download"), FaultAct::Hang);
+    // Some megabytes a second: it takes minutes.
+    let slow = FaultAct::Drip { bytes: 60_000, every_ms: 20 };
+    fault(&environment, &format!("/api/v1/sources/*/submissions/{file}/download"), slow);
     download(&environment, &file).await;
-    environment.server().control().wait_for_log(|log| log.requests().any(|one| one.path.contains(file.as_str()))).await;
+    let before = until(&mut watch, "download", &file, "progress").await["received"].as_u64().unwrap();
     let message = says(&environment, &source, SAID);
     // Nobody asks: the next sync brings it.
-    until(&mut watch, "read", &message, "decrypted").await;
+    let read = until(&mut watch, "read", &message, "decrypted");
+    tokio::time::timeout(std::time::Duration::from_secs(30), read).await.unwrap();
+    let after = until(&mut watch, "download", &file, "progress").await["received"].as_u64().unwrap();
+    assert!(after > before, "and the file flows: {before}, then {after}");
     assert_eq!(said(&environment, &source, &message).await.as_deref(), Some(SAID));
     assert_eq!(state(&environment, &source, &file).await, "wanted");
     assert_eq!(status(&environment).await["lanes"]["files"]["running"], 1);

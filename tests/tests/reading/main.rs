@@ -3,6 +3,7 @@
 
 mod deletions;
 mod lanes;
+mod long;
 mod names;
 mod seals;
 mod search;

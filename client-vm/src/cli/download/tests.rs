@@ -24,7 +24,7 @@ fn it_waits_where_a_person_looks_on_or_as_it_is_told() {
 #[test]
 fn no_request_names_none_but_the_one_for_all() {
     let request = |items| Request::Download { items };
-    assert_eq!(Which::AllFiles.requests(request), [Request::Download { items: Vec::new() }]);
+    assert_eq!(Which::All.requests(request), [Request::Download { items: Vec::new() }]);
     assert!(Which::Items(Vec::new()).requests(request).is_empty());
     let many: Vec<_> = std::iter::repeat_n(file(1), MAX_OBJECTS + 1).collect();
     let sizes: Vec<_> = Which::Items(many)

@@ -134,7 +134,7 @@ fn deal_name(deal: Deal) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use control::{Failure, FailureKind, QueueStatus};
+    use control::{Failure, FailureKind};
     use protocol::value::Timestamp;
 
     use super::super::super::samples::{self, source_id, taken};
@@ -158,11 +158,18 @@ mod tests {
 
     #[test]
     fn an_entry_has_all_fields_whatever_is_known() {
-        let parsed: Value = serde_json::from_str(&queue(&QueueStatus::default(), &[samples::entry(3)], &[])).unwrap();
+        let parsed: Value = serde_json::from_str(&queue(&samples::status(), &[samples::entry(3)], &[])).unwrap();
         let nothing = json!({ "waiting": 0, "running": 0, "failed": 0 });
+        let lanes = json!({ "acts": nothing, "messages": nothing, "files": nothing, "decrypt": nothing });
+        let sync = json!({ "running": null, "last": null, "last_success": null, "next": null, "stale": false });
+        let all =
+            json!({ "format": 1, "paused": [], "downloads": [], "decrypt": nothing, "lanes": lanes, "sync": sync });
+        let mut rest = parsed.clone();
+        let queue = rest.as_object_mut().unwrap().remove("queue").unwrap();
+        assert_eq!(rest, all);
         assert_eq!(
-            parsed,
-            json!({ "format": 1, "paused": [], "downloads": [], "decrypt": nothing, "queue": [{
+            queue,
+            json!([{
                 "act": 3,
                 "kind": "star",
                 "source": "3f2a6f8e-0000-4000-8000-000000000001",
@@ -176,7 +183,7 @@ mod tests {
                 "attempts": 0,
                 "next_try": null,
                 "reason": null,
-            }] })
+            }])
         );
     }
 

@@ -37,7 +37,7 @@ pub(super) fn pauses(reasons: &[PauseReason]) -> Vec<Value> {
     reasons.iter().map(pause).collect()
 }
 
-/// A reason, with `since` and `message` where there are such.
+/// A reason, with `since` and `message`, or `free` and `kept`, where there are such.
 fn pause(reason: &PauseReason) -> Value {
     match reason {
         PauseReason::NoSession => json!({ "reason": "no_session" }),
@@ -45,6 +45,7 @@ fn pause(reason: &PauseReason) -> Value {
             json!({ "reason": "network", "since": time(*since), "message": message })
         }
         PauseReason::User => json!({ "reason": "user" }),
+        PauseReason::NoRoom { free, kept } => json!({ "reason": "no_room", "free": free, "kept": kept }),
     }
 }
 
@@ -88,6 +89,7 @@ pub(super) fn entry(entry: &DownloadEntry) -> Value {
         "item": entry.item.as_str(),
         "kind": kind(entry.item),
         "size": entry.size.get(),
+        "attempts": entry.attempts,
         "state": state,
         "received": received,
         "next_try": next_try.map(time),
@@ -155,6 +157,7 @@ mod tests {
             "item": "9b040001-0000-4000-8000-000000000000",
             "kind": "submission",
             "size": 25_000_000,
+            "attempts": 0,
             "state": "running",
             "received": 5,
             "next_try": null,
@@ -211,6 +214,11 @@ mod tests {
         assert_eq!(
             event(&Event::Paused(network)),
             r#"{"event":"queue_paused","format":1,"message":"no way","reason":"network","since":"1970-01-01T00:00:00Z"}"#
+        );
+        let no_room = PauseReason::NoRoom { free: 5, kept: 100 };
+        assert_eq!(
+            event(&Event::Paused(no_room)),
+            r#"{"event":"queue_paused","format":1,"free":5,"kept":100,"reason":"no_room"}"#
         );
         assert_eq!(event(&Event::Resumed), r#"{"event":"queue_resumed","format":1}"#);
         assert_eq!(

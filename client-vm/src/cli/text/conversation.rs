@@ -76,7 +76,9 @@ fn push_entries(text: &mut String, shown: &Conversation, noted: Notes) {
             marks(shown, item, size).join(", "),
             length_and_name(item),
         ];
-        entry(text, &parts, notes(item).filter(|_| noted == Notes::ToWhoeverReads), shown.text(item));
+        let export = || format!("`splitdrop export {} --to DIR` copies it", item_short_id(item));
+        let note = notes(item).or_else(|| is_unsaid(shown, item).then(export));
+        entry(text, &parts, note.filter(|_| noted == Notes::ToWhoeverReads), shown.text(item));
     }
     for reply in &shown.outgoing {
         let parts = [
@@ -139,6 +141,9 @@ fn marks(shown: &Conversation, item: &ConversationItem, downloading: Option<u64>
         (Deletion::None, Seen::Seen) => {}
         (Deletion::None, Seen::Unread) => marks.push("unread".to_owned()),
     }
+    if is_unsaid(shown, item) {
+        marks.push("too long to be shown".to_owned());
+    }
     let held = match &item.content {
         Content::Absent => "not here",
         Content::Wanted { .. } => match downloading {
@@ -195,6 +200,15 @@ fn notes(item: &ConversationItem) -> Option<String> {
         }
         Content::Failed { reason } => Some(format!("{}: {again} tries again", sanitized(reason))),
     }
+}
+
+/// Whether a text was decrypted and the daemon does not give it: it is too long.
+fn is_unsaid(shown: &Conversation, item: &ConversationItem) -> bool {
+    let is_text = match item.kind {
+        ItemKind::Submission { kind: SubmissionKind::File, .. } => false,
+        ItemKind::Submission { kind: SubmissionKind::Message, .. } | ItemKind::Reply { .. } => true,
+    };
+    is_text && matches!(item.content, Content::Decrypted { .. }) && shown.text(item).is_none()
 }
 
 /// How far a reply has come that the server does not list.

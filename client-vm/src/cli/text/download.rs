@@ -105,8 +105,11 @@ pub(in crate::cli) fn paused(reasons: &[PauseReason]) -> Option<String> {
     if reasons.is_empty() {
         return None;
     }
+    // Without room only what would take some waits.
+    let sends = reasons.iter().all(|reason| matches!(reason, PauseReason::NoRoom { .. }));
+    let what = if sends { "Nothing is fetched" } else { "Nothing is sent or fetched" };
     let reasons: Vec<_> = reasons.iter().map(reason).collect();
-    Some(format!("Nothing is sent or fetched: {}", reasons.join("; ")))
+    Some(format!("{what}: {}", reasons.join("; ")))
 }
 
 /// One reason, and what ends it.
@@ -121,18 +124,27 @@ pub(super) fn reason(reason: &PauseReason) -> String {
             )
         }
         PauseReason::User => "paused by you: run `splitdrop resume`".to_owned(),
+        PauseReason::NoRoom { free, kept } => {
+            format!("{} are free on the disk, and {} are kept: make room, and it goes on", bytes(*free), bytes(*kept))
+        }
     }
 }
 
-/// The downloads that run, wait or have failed. Of messages, of which there may be many, only those that run or failed are
-/// listed; the others are counted.
+/// The downloads that run, wait or have failed. Of messages, of which there may be many, only those that run, have failed or
+/// wait for another try are listed; the others are counted.
 pub(super) fn downloads(entries: &[DownloadEntry]) -> String {
     let waits = |entry: &&DownloadEntry| match (entry.lane, &entry.state) {
-        (DownloadLane::Messages, DownloadState::Waiting { .. }) => true,
-        (DownloadLane::Messages, DownloadState::Running { .. } | DownloadState::Failed { .. })
+        (DownloadLane::Messages, DownloadState::Waiting { next_try: None, .. }) => true,
+        (
+            DownloadLane::Messages,
+            DownloadState::Waiting { next_try: Some(_), .. }
+            | DownloadState::Running { .. }
+            | DownloadState::Failed { .. },
+        )
         | (DownloadLane::Files, _) => false,
     };
-    let mut rows = vec![["FETCH", "SOURCE", "ITEM", "BYTES", "STATE", "NEXT TRY", "REASON"].map(str::to_owned)];
+    let mut rows =
+        vec![["FETCH", "SOURCE", "ITEM", "BYTES", "STATE", "ATTEMPTS", "NEXT TRY", "REASON"].map(str::to_owned)];
     for entry in entries.iter().filter(|entry| !waits(entry)) {
         let (next_try, reason) = match &entry.state {
             DownloadState::Running { .. } => (None, None),
@@ -150,6 +162,7 @@ pub(super) fn downloads(entries: &[DownloadEntry]) -> String {
             short_id(entry.item.as_str()),
             entry.size.get().to_string(),
             state(entry),
+            entry.attempts.to_string(),
             next_try.map(short_time).unwrap_or_default(),
             reason.map(sanitized).unwrap_or_default(),
         ]);
@@ -161,7 +174,7 @@ pub(super) fn downloads(entries: &[DownloadEntry]) -> String {
         more => text.push_str(&format!("{more} messages and replies wait to be fetched.\n")),
     }
     if entries.iter().any(|entry| matches!(entry.state, DownloadState::Failed { .. })) {
-        text.push_str("\nWhat has failed is not tried again by itself: `splitdrop download ITEM` does.\n");
+        text.push_str("\nWhat has failed is not tried again by itself: `splitdrop download ITEM` does, or `--all`.\n");
     }
     text
 }
@@ -256,6 +269,7 @@ mod tests {
             message(1, DownloadState::Running { received: 12_500_000 }),
             message(2, waiting()),
             message(3, waiting()),
+            DownloadEntry { attempts: 2, ..message(7, later.clone()) },
             download(4, waiting()),
             download(5, later),
             download(6, DownloadState::Failed { reason: "gone".to_owned() }),
@@ -263,14 +277,15 @@ mod tests {
         assert_eq!(
             cells(&downloads(&entries)),
             [
-                "FETCH|SOURCE|ITEM|BYTES|STATE|NEXT TRY|REASON",
-                "message|candid marmot|9b040001|25000000|50%, 12.5 MB are there",
-                "file|candid marmot|9b040004|25000000|waiting",
-                "file|candid marmot|9b040005|25000000|waiting|1970-01-01 00:01:00Z|no\\u{a}way",
-                "file|candid marmot|9b040006|25000000|failed|gone",
+                "FETCH|SOURCE|ITEM|BYTES|STATE|ATTEMPTS|NEXT TRY|REASON",
+                "message|candid marmot|9b040001|25000000|50%, 12.5 MB are there|0",
+                "message|candid marmot|9b040007|25000000|waiting|2|1970-01-01 00:01:00Z|no\\u{a}way",
+                "file|candid marmot|9b040004|25000000|waiting|0",
+                "file|candid marmot|9b040005|25000000|waiting|0|1970-01-01 00:01:00Z|no\\u{a}way",
+                "file|candid marmot|9b040006|25000000|failed|0|gone",
                 "2 messages and replies wait to be fetched.",
                 "",
-                "What has failed is not tried again by itself: `splitdrop download ITEM` does.",
+                "What has failed is not tried again by itself: `splitdrop download ITEM` does, or `--all`.",
             ]
         );
         assert_eq!(downloads(&entries[1..2]), "1 message or reply waits to be fetched.\n");
@@ -287,6 +302,15 @@ mod tests {
             "Nothing is sent or fetched: nobody is signed in: run `splitdrop login`; no way to the server since \
              1970-01-01 00:00:00Z, it is tried again by itself (no\\u{1b}way); paused by you: run `splitdrop resume`"
         );
+    }
+
+    #[test]
+    fn without_room_what_is_sent_goes_on() {
+        let no_room = PauseReason::NoRoom { free: 12_300_000, kept: 104_857_600 };
+        let why = "12.3 MB are free on the disk, and 104.8 MB are kept: make room, and it goes on";
+        assert_eq!(paused(std::slice::from_ref(&no_room)).unwrap(), format!("Nothing is fetched: {why}"));
+        let also = paused(&[no_room, PauseReason::User]).unwrap();
+        assert!(also.starts_with(&format!("Nothing is sent or fetched: {why}; ")), "{also}");
     }
 
     #[test]

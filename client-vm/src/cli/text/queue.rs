@@ -2,25 +2,22 @@
 
 use control::{
     ActChange, ActId, ActKind, ActState, ActStep, Deal, DownloadEntry, PauseReason, QueueCounts, QueueEntry,
-    QueueStatus,
+    QueueStatus, Status,
 };
 use protocol::value::Timestamp;
 
 use super::super::safe_text::{sanitized, sanitized_within};
-use super::download::{downloads, paused};
-use super::{NAME_COLUMNS, counted, reading, short_id, short_time, table};
+use super::amount::{ago, until};
+use super::download::{downloads, lane, paused};
+use super::{NAME_COLUMNS, counted, outcome, reading, short_id, short_time, table};
 
 /// Why nothing goes on, if that is so; the acts and then the downloads that wait, are under way, or were refused or have
-/// failed; how much is to be decrypted.
-pub(in crate::cli) fn queue(
-    queue: &QueueStatus,
-    acts: &[QueueEntry],
-    entries: &[DownloadEntry],
-    now: Timestamp,
-) -> String {
+/// failed; how much of each lane there is; when the last and the next sync are.
+pub(in crate::cli) fn queue(status: &Status, acts: &[QueueEntry], entries: &[DownloadEntry], now: Timestamp) -> String {
+    let queue = &status.queue;
     let mut parts: Vec<_> = paused(&queue.paused).map(|why| format!("{why}.\n")).into_iter().collect();
-    let to_decrypt = reading::counts(queue.decrypt);
-    if acts.is_empty() && entries.is_empty() && to_decrypt.is_none() {
+    let lanes = lanes(queue);
+    if acts.is_empty() && entries.is_empty() && lanes.is_empty() {
         parts.push("Nothing waits.\n".to_owned());
     }
     if !acts.is_empty() {
@@ -29,10 +26,32 @@ pub(in crate::cli) fn queue(
     if !entries.is_empty() {
         parts.push(downloads(entries));
     }
-    if let Some(counts) = to_decrypt {
-        parts.push(format!("To be decrypted: {counts}.\n"));
-    }
+    parts.push(lanes + &syncs(status, now));
     parts.join("\n")
+}
+
+/// A line for each lane of which something waits, runs or has failed.
+fn lanes(queue: &QueueStatus) -> String {
+    let lines = [
+        ("Acts", lane(queue.acts, "being sent", "refused")),
+        ("Messages and replies to be fetched", lane(queue.messages, "being fetched", "failed")),
+        ("Files to be fetched", lane(queue.files, "being fetched", "failed")),
+        ("To be decrypted", reading::counts(queue.decrypt)),
+    ];
+    lines.into_iter().filter_map(|(what, counts)| counts.map(|counts| format!("{what}: {counts}.\n"))).collect()
+}
+
+/// When the last sync was, and when the next one is.
+fn syncs(status: &Status, now: Timestamp) -> String {
+    let last = match &status.last_sync {
+        Some(last) => format!("Last sync: {}, {}.", ago(last.ended, now), outcome(last)),
+        None => "Last sync: never.".to_owned(),
+    };
+    match (status.running_sync, status.next_sync) {
+        (Some(_), _) => format!("{last} One is under way.\n"),
+        (None, Some(next)) => format!("{last} Next: {}.\n", until(next, now)),
+        (None, None) => format!("{last}\n"),
+    }
 }
 
 /// The user has paused the queue.
@@ -214,23 +233,50 @@ mod tests {
 
     use control::DownloadState;
 
-    use super::super::super::samples::{at, download, entry, source_id};
+    use super::super::super::samples::{at, download, entry, source_id, status};
     use super::*;
+
+    /// What is said of the syncs of a daemon that was just started.
+    const NO_SYNC: &str = "Last sync: never.\n";
 
     /// The queue of acts alone.
     fn queue(acts: &[QueueEntry]) -> String {
-        super::queue(&QueueStatus::default(), acts, &[], at(0))
+        super::queue(&status(), acts, &[], at(0))
     }
 
-    fn paused_for(reason: PauseReason) -> QueueStatus {
-        QueueStatus { paused: vec![reason], ..QueueStatus::default() }
+    fn with(queue: QueueStatus) -> Status {
+        Status { queue, ..status() }
+    }
+
+    fn paused_for(reason: PauseReason) -> Status {
+        with(QueueStatus { paused: vec![reason], ..QueueStatus::default() })
+    }
+
+    #[test]
+    fn each_lane_is_counted_and_the_syncs_are_said() {
+        let lane = |waiting| LaneCounts { waiting, running: 1, failed: 0 };
+        let queue = QueueStatus {
+            acts: LaneCounts { failed: 2, ..lane(3) },
+            messages: lane(4),
+            files: lane(5),
+            ..QueueStatus::default()
+        };
+        let soon = Status { next_sync: Some(at(12)), ..with(queue) };
+        assert_eq!(
+            super::queue(&soon, &[], &[], at(0)),
+            "Acts: 3 waiting, 1 of them being sent, 2 refused.\n\
+             Messages and replies to be fetched: 4 waiting, 1 of them being fetched.\n\
+             Files to be fetched: 5 waiting, 1 of them being fetched.\n\
+             Last sync: never. Next: in 12 s.\n"
+        );
     }
 
     #[test]
     fn what_is_to_be_decrypted_is_counted() {
         let decrypt = LaneCounts { waiting: 3, running: 2, failed: 1 };
-        let text = super::queue(&QueueStatus { decrypt, ..QueueStatus::default() }, &[], &[], at(0));
-        assert_eq!(text, "To be decrypted: 3 waiting, 2 of them being decrypted, 1 cannot be decrypted.\n");
+        let text = super::queue(&with(QueueStatus { decrypt, ..QueueStatus::default() }), &[], &[], at(0));
+        let said = "To be decrypted: 3 waiting, 2 of them being decrypted, 1 cannot be decrypted.\n";
+        assert_eq!(text, format!("{said}{NO_SYNC}"));
     }
 
     #[test]
@@ -245,7 +291,7 @@ mod tests {
 
     #[test]
     fn an_empty_queue_says_so() {
-        assert_eq!(queue(&[]), "Nothing waits.\n");
+        assert_eq!(queue(&[]), format!("Nothing waits.\n\n{NO_SYNC}"));
     }
 
     #[test]
@@ -257,9 +303,10 @@ mod tests {
             at(0),
         );
         let begins: Vec<_> = text.lines().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
-        assert_eq!(begins, ["Nothing", "", "ACT", "3", "", "FETCH", "file"], "{text}");
+        assert_eq!(begins, ["Nothing", "", "ACT", "3", "", "FETCH", "file", "", "Last"], "{text}");
         assert!(text.starts_with("Nothing is sent or fetched: paused by you: run `splitdrop resume`.\n\n"), "{text}");
-        assert!(super::queue(&paused_for(PauseReason::NoSession), &[], &[], at(0)).ends_with("\n\nNothing waits.\n"));
+        let text = super::queue(&paused_for(PauseReason::NoSession), &[], &[], at(0));
+        assert!(text.contains("\n\nNothing waits.\n"), "{text}");
         assert_eq!(resumed(&[]), "The queue goes on.\n");
         assert!(resumed(&[PauseReason::NoSession]).contains("splitdrop login"));
     }
@@ -293,6 +340,8 @@ mod tests {
                 "3|star|candid marmot|waiting|0",
                 "7|delete items|candid marmot|5|needs you: run `splitdrop retry 7`|0|dom0 refused\\u{a}it",
                 "9|mark seen|3f2a6f8e|3|unconfirmed|2|1970-01-01 00:01:00Z",
+                "",
+                NO_SYNC.trim_end(),
             ]
         );
     }

@@ -3,6 +3,7 @@ use protocol::{Journalist, Listed, Reply, Source, Submission, SubmissionKind};
 use rusqlite::Connection;
 
 use super::*;
+use crate::store::outbox::{MAX_RETRY_AFTER, Waits};
 use crate::store::{migration, mirror, outbox};
 use crate::sync::{Mirror, Plan, Snapshot};
 
@@ -18,6 +19,10 @@ fn at(us: u64) -> Timestamp {
 
 fn waits() -> Waits {
     Waits { first: Duration::from_secs(5), most: Duration::from_secs(60) }
+}
+
+fn growing(now: u64, asked: Duration, waits: &Waits) -> Wait<'_> {
+    Wait::Growing { now: at(now), waits, jitter: 0.0, asked }
 }
 
 /// What the server lists: of each source its number, when it wrote last, and its items as number and kind.
@@ -142,7 +147,7 @@ fn what_was_postponed_waits_its_time_and_a_clock_that_was_set_back_ends_that() {
     let now = 1_000_000_000;
     for (attempt, seconds) in [(1, 5), (2, 10), (3, 20)] {
         let next = write(&mut connection, |transaction| {
-            postpone(transaction, item, "no way", Some((at(now), &waits(), 0.0, Duration::ZERO)))
+            postpone(transaction, item, "no way", growing(now, Duration::ZERO, &waits()))
         });
         assert_eq!(next, Some(at(now + seconds * 1_000_000)), "attempt {attempt}");
     }
@@ -160,11 +165,11 @@ fn what_holds_up_everything_does_not_count_against_an_item() {
     let mut connection = store(&[(1, 10, &[(11, 'm')])]);
     let item = ItemName::Message(id(11));
     for _ in 0..9 {
-        assert_eq!(write(&mut connection, |transaction| postpone(transaction, item, "no way", None)), None);
+        assert_eq!(write(&mut connection, |transaction| postpone(transaction, item, "no way", Wait::None)), None);
     }
     assert_eq!(due_in(&mut connection, DownloadLane::Messages, 1).0, [submission(11)]);
     let next = write(&mut connection, |transaction| {
-        postpone(transaction, item, "fault", Some((at(0), &waits(), 0.0, Duration::from_secs(30))))
+        postpone(transaction, item, "fault", growing(0, Duration::from_secs(30), &waits()))
     });
     assert_eq!(next, Some(at(30_000_000)), "the first wait, and the server asked for more");
 }
@@ -227,7 +232,114 @@ fn a_file_that_is_not_wanted_after_all_waits_no_more_and_goes_on_when_it_is_want
     let taken_back = write(&mut connection, |transaction| unwant(transaction, &[submission(12), submission(11)]));
     assert_eq!(taken_back, [submission(12)]);
     assert_eq!(due_in(&mut connection, DownloadLane::Files, 6).0, [submission(22)]);
-    assert_eq!(write(&mut connection, absent_files), [submission(22), submission(12)]);
+    assert_eq!(write(&mut connection, absent), [submission(22), submission(12)]);
     write(&mut connection, |transaction| want(transaction, &[submission(12)], at(7)));
     assert_eq!(due_in(&mut connection, DownloadLane::Files, 8).0, [submission(22), submission(12)]);
+}
+
+/// A clock that is set back changes nothing of the order.
+#[test]
+fn q2_what_is_asked_for_later_comes_later_whatever_the_clock_says() {
+    let mut connection = store(TWO);
+    write(&mut connection, |transaction| want(transaction, &[submission(22)], at(1_000)));
+    write(&mut connection, |transaction| want(transaction, &[submission(12)], at(5)));
+    assert_eq!(due_in(&mut connection, DownloadLane::Files, 6).0, [submission(22), submission(12)]);
+}
+
+/// A message that the server does not give is tried again by itself, and in the end seldom.
+#[test]
+fn s4_what_the_server_does_not_give_is_tried_seldom_in_the_end() {
+    let mut connection = store(&[(1, 10, &[(11, 'm')])]);
+    let item = ItemName::Message(id(11));
+    let mut waited = Vec::new();
+    for _ in 0..12 {
+        let waits = waits();
+        let wait = Wait::Seldom { now: at(0), waits: &waits, jitter: 0.0 };
+        let next = write(&mut connection, |transaction| postpone(transaction, item, "no such item", wait));
+        waited.push(next.unwrap().get() / 1_000_000);
+    }
+    assert_eq!(waited, [5, 10, 20, 40, 60, 60, 60, 60, 60, 60, 3600, 3600]);
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, 1).1, Some(MAX_RETRY_AFTER - Duration::from_micros(1)));
+    let queued = write(&mut connection, |transaction| entries(transaction, DownloadLane::Messages, at(1)));
+    assert_eq!(queued[0].attempts, 12);
+    assert!(matches!(&queued[0].state, DownloadState::Waiting { next_try: Some(_), reason: Some(_) }), "{queued:?}");
+}
+
+/// A session that breaks costs no item a wait, unless it breaks each time.
+#[test]
+fn what_a_session_broke_with_is_suspected_only_in_the_end_and_progress_clears_it() {
+    let mut connection = store(&[(1, 10, &[(11, 'm')])]);
+    let item = ItemName::Message(id(11));
+    let lost = |connection: &mut Connection| {
+        let waits = waits();
+        let wait = Wait::Suspected { now: at(0), waits: &waits, jitter: 0.0 };
+        write(connection, |transaction| postpone(transaction, item, "the proxy ended", wait))
+    };
+    let waited = [(); 4].map(|()| lost(&mut connection).map(|next| next.get() / 1_000_000));
+    assert_eq!(waited, [None, None, Some(5), Some(10)]);
+    write(&mut connection, |transaction| note_progress(transaction, item));
+    assert_eq!(lost(&mut connection), None);
+}
+
+/// Case Q2.
+#[test]
+fn q2_when_the_user_lets_the_queue_go_on_nothing_waits_its_time() {
+    let mut connection = store(TWO);
+    let waits = waits();
+    for item in [11, 21] {
+        let wait = growing(1_000, Duration::from_secs(3600), &waits);
+        write(&mut connection, |transaction| postpone(transaction, ItemName::Message(id(item)), "fault", wait));
+    }
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, 1_001).0, [ItemId::Reply(id(13))]);
+    write(&mut connection, end_waits);
+    assert_eq!(due_in(&mut connection, DownloadLane::Messages, 1_001).0.len(), 3);
+}
+
+#[test]
+fn all_that_has_failed_is_asked_for_at_once_and_nothing_else_besides_files() {
+    let mut connection = store(TWO);
+    write(&mut connection, |transaction| fail(transaction, ItemName::Reply(id(13)), "gone wrong"));
+    let all = write(&mut connection, absent);
+    assert_eq!(all, [submission(22), submission(12), ItemId::Reply(id(13))]);
+    write(&mut connection, |transaction| want(transaction, &all, at(3)));
+    let counts =
+        |connection: &mut Connection, lane| write(connection, move |transaction| lane_counts(transaction, lane));
+    let none_failed = |waiting| LaneCounts { waiting, running: 0, failed: 0 };
+    assert_eq!(counts(&mut connection, DownloadLane::Messages), none_failed(3));
+    assert_eq!(counts(&mut connection, DownloadLane::Files), none_failed(2));
+}
+
+/// What is listed as larger than can be is not fetched, whoever asks, and says why; listed otherwise it is fetched.
+#[test]
+fn what_is_larger_than_the_server_takes_is_not_fetched_as_long_as_it_is_listed_so() {
+    let mut connection = store(TWO);
+    let list = |connection: &mut Connection, item: u32, bytes: u64| {
+        let set = "UPDATE server_submission SET size_bytes = ?1 WHERE id = ?2";
+        let id: String = id::<protocol::value::SubmissionId>(item).to_string();
+        assert_eq!(connection.execute(set, params![i64::try_from(bytes).unwrap(), id]).unwrap(), 1);
+    };
+    write(&mut connection, |transaction| want(transaction, &[submission(12)], at(5)));
+    for (item, lane, most) in [(11, DownloadLane::Messages, MAX_MESSAGE), (12, DownloadLane::Files, MAX_FILE)] {
+        let name = if item == 11 { ItemName::Message(id(item)) } else { ItemName::File(id(item)) };
+        let candidate = Candidate { source: id(1), item: name };
+        let before = write(&mut connection, move |transaction| lane_counts(transaction, lane));
+        for too_much in [most + 1, i64::MAX as u64] {
+            list(&mut connection, item, too_much);
+            assert!(!due_in(&mut connection, lane, 6).0.contains(&submission(item)));
+            assert_eq!(write(&mut connection, |transaction| job(transaction, candidate)), None);
+            assert!(!write(&mut connection, absent).contains(&submission(item)));
+            let counts = write(&mut connection, move |transaction| lane_counts(transaction, lane));
+            assert_eq!(counts, LaneCounts { waiting: before.waiting - 1, running: 0, failed: 1 });
+            let queued = write(&mut connection, move |transaction| entries(transaction, lane, at(6)));
+            let entry = queued.iter().find(|entry| entry.item == submission(item)).unwrap();
+            let DownloadState::Failed { reason } = &entry.state else { panic!("{entry:?}") };
+            let shown = write(&mut connection, |transaction| crate::store::view::conversation(transaction, id(1)));
+            let content = &shown.iter().find(|item| item.size.get() == too_much).unwrap().content;
+            assert_eq!(*content, control::Content::Failed { reason: reason.clone() });
+        }
+        list(&mut connection, item, most);
+        assert!(due_in(&mut connection, lane, 6).0.contains(&submission(item)));
+        assert_eq!(write(&mut connection, |transaction| job(transaction, candidate)).unwrap().listed.get(), most);
+        assert_eq!(write(&mut connection, move |transaction| lane_counts(transaction, lane)), before);
+    }
 }

@@ -159,7 +159,8 @@ fn what_could_not_be_tried_waits_for_its_time_and_a_clock_that_was_set_back_ends
     let mut connection = downloaded(&[(OLDER, message(11)), (OLDER, message(12))]);
     let waits = Waits { first: Duration::from_secs(5), most: Duration::from_secs(60) };
     write(&mut connection, |transaction| {
-        downloads::postpone(transaction, message(11), "no way", Some((at(1_000), &waits, 0.0, Duration::ZERO)))
+        let wait = downloads::Wait::Growing { now: at(1_000), waits: &waits, jitter: 0.0, asked: Duration::ZERO };
+        downloads::postpone(transaction, message(11), "no way", wait)
     });
     assert_eq!(due_now(&mut connection, 1_000), (vec![message(12)], Some(Duration::from_secs(5))));
     assert_eq!(content(&mut connection, OLDER, message(11)), Content::Downloaded { reason: Some("no way".to_owned()) });

@@ -84,13 +84,16 @@ fn each_state_says_what_it_is_and_what_to_do() {
             Content::Failed { reason: "no\nway".to_owned() },
             "could not be downloaded\n  no\\u{a}way: `splitdrop download 9b040001` tries again\n",
         ),
-        (
-            Content::Decrypted { bytes: 5, inner: Inner::Closed, name: None },
-            "encrypted inside too, and cannot be decrypted here\n",
-        ),
-        (Content::Decrypted { bytes: 5, inner: Inner::Opened, name: None }, "encrypted inside too, and opened\n"),
     ] {
         assert_eq!(with(content), format!("{head}{said}"));
+    }
+    for (inner, said) in [
+        (Inner::Closed, "encrypted inside too, and cannot be decrypted here\n"),
+        (Inner::Opened, "encrypted inside too, and opened\n"),
+    ] {
+        let content = Content::Decrypted { bytes: 5, inner, name: None };
+        let shown = conversation(&of(vec![ConversationItem { content, ..message(1) }]));
+        assert_eq!(after_source(&shown), format!("{head}{said}    text 1\n"));
     }
     let mut words = std::collections::BTreeSet::new();
     for seal in [Seal::NoKey, Seal::Denied, Seal::Cut, Seal::Corrupt, Seal::TooLarge, Seal::Other] {
@@ -103,10 +106,11 @@ fn each_state_says_what_it_is_and_what_to_do() {
 
 #[test]
 fn what_is_unread_or_being_deleted_or_downloaded_is_marked() {
+    let said = |item| after_source(&conversation(&of(vec![item])));
     let unread = ConversationItem { seen: Seen::Unread, ..message(1) };
-    assert_eq!(only(unread.clone()), "1  message  9b040001  source  unread\n");
+    assert_eq!(said(unread.clone()), "1  message  9b040001  source  unread\n    text 1\n");
     let going = ConversationItem { deletion: Deletion::Pending, ..unread };
-    assert_eq!(only(going), "1  message  9b040001  source  being deleted\n");
+    assert_eq!(said(going), "1  message  9b040001  source  being deleted\n    text 1\n");
     let mut shown = of(vec![ConversationItem { content: Content::Wanted { reason: None }, ..file(1) }]);
     shown.texts.clear();
     shown.running = HashMap::from([(item_id(&file(1)), 306)]);
@@ -120,6 +124,17 @@ fn a_file_has_its_own_name_and_length_once_it_is_decrypted() {
     assert_eq!(only(named.clone()), "1  file  9b040001  source  1.2 kB  plans.pdf\n");
     let nameless = ConversationItem { content: decrypted(None), ..named };
     assert_eq!(only(nameless), "1  file  9b040001  source  1.2 kB  1-leak.gz.gpg\n");
+}
+
+#[test]
+fn a_text_that_the_daemon_does_not_give_is_missed_and_nothing_else() {
+    let mut shown = of(vec![message(1), message(2)]);
+    shown.texts.remove(&item_id(&message(1)));
+    let note = "  `splitdrop export 9b040001 --to DIR` copies it\n";
+    let (first, second) =
+        ("1  message  9b040001  source  too long to be shown\n", "\n2  message  9b040002  source\n    text 2\n");
+    assert_eq!(after_source(&conversation(&shown)), format!("{first}{note}{second}"));
+    assert!(transcript(&shown).ends_with(&format!("{first}{second}")));
 }
 
 #[test]
