@@ -264,8 +264,8 @@ impl Engine {
                 () = at(self.downloading.wake) => self.start_downloads().await,
                 () = at(self.reading.wake) => self.start_reading().await,
                 () = at(self.erasing.wake) => self.erase(),
-                () = at(self.schedule.next) => self.ask_sync(None),
-                () = at(self.schedule.stale_at) => self.grow_stale(),
+                () = at(self.schedule.next()) => self.ask_sync(None),
+                () = at(self.schedule.stale_at()) => self.grow_stale(),
                 command = self.commands.recv() => match command {
                     Some(command) => self.obey(command).await,
                     None => break,
@@ -358,7 +358,7 @@ impl Engine {
         let (software, started) = (self.software.clone(), self.started);
         let running_sync = self.running.as_ref().map(|running| running.start);
         let not_opened = self.not_opened.clone();
-        let (next_sync, stale) = (self.next_sync(), self.schedule.stale);
+        let (next_sync, stale) = (self.next_sync(), self.schedule.is_stale());
         let mut queue = QueueStatus { paused: self.pause_reasons(), ..QueueStatus::default() };
         let running =
             |count: usize| LaneCounts { running: u64::try_from(count).unwrap_or(u64::MAX), ..LaneCounts::default() };

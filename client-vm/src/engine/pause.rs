@@ -96,9 +96,11 @@ impl Engine {
         }
     }
 
-    /// The session is over: whether there is a way is to be found out by the next one.
+    /// The session is over: whether there is a way is to be found out by the next one. What was told of it is withdrawn.
     pub(super) fn forget_network_pause(&mut self) {
-        self.pauses.network = None;
+        if self.pauses.network.take().is_some() && !self.pauses.user {
+            self.emit(Event::Resumed);
+        }
     }
 
     pub(super) async fn pause(&mut self, answer: Answer<()>) {

@@ -1,5 +1,7 @@
 //! When to sync, and what becomes of it.
 
+mod schedule;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,66 +13,15 @@ use tokio::task::Id;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::schedule::Schedule;
+use self::schedule::Told;
 use super::handle::Answer;
 use super::session::SessionState;
 use super::sync_task::{Opened, SyncEnded, SyncStop, SyncTask};
 use super::{Ended, Engine, given_up};
 use crate::failure;
-use crate::settings::SyncSettings;
 use crate::store::mirror;
 use crate::sync::{Erases, SnapshotNumber, Synced};
-
-/// When syncs start by themselves, and whether what is shown is old.
-#[derive(Debug)]
-pub(super) struct Schedule {
-    settings: SyncSettings,
-    /// When the next one starts.
-    pub(super) next: Option<Instant>,
-    /// How many have failed in a row.
-    failures: u32,
-    /// Whether it was told that what is shown is old.
-    pub(super) stale: bool,
-    /// When that is so, if no sync succeeds until then.
-    pub(super) stale_at: Option<Instant>,
-}
-
-/// After how many failures in a row what is shown counts as old.
-const STALE_FAILURES: u32 = 3;
-/// How many times as long as it took nothing is asked after a sync: the link and the server are shared.
-const REST: u32 = 4;
-
-impl Schedule {
-    pub(super) fn new(settings: SyncSettings) -> Self {
-        Self { settings, next: None, failures: 0, stale: false, stale_at: None }
-    }
-
-    /// A session begins.
-    pub(super) fn begin(&mut self) {
-        self.failures = 0;
-        self.stale_at = Some(Instant::now() + self.settings.stale);
-    }
-
-    /// The session is over.
-    fn end(&mut self) {
-        self.next = None;
-        self.stale_at = None;
-        self.stale = false;
-    }
-
-    /// A sync has succeeded.
-    fn succeeded(&mut self, took: Duration) {
-        let now = Instant::now();
-        self.failures = 0;
-        self.next = Some(now + self.settings.interval.max(took.saturating_mul(REST)));
-        self.stale_at = Some(now + self.settings.stale);
-    }
-
-    /// A sync has failed.
-    fn failed(&mut self, jitter: f64) {
-        self.failures = self.failures.saturating_add(1);
-        self.next = Some(Instant::now() + self.settings.waits.after(self.failures, jitter));
-    }
-}
 
 /// A sync that somebody asked for, and who waits for its end.
 #[derive(Debug)]
@@ -112,7 +63,7 @@ impl Engine {
             return;
         };
         let start = SyncStart { asked: asked.at, started: self.clock.now() };
-        self.schedule.next = None;
+        self.schedule.started();
         let cancel = CancellationToken::new();
         let task = SyncTask {
             proxy: self.proxy.clone(),
@@ -142,7 +93,8 @@ impl Engine {
             give_all(again.waiting, &Err(told));
         }
         self.not_opened = None;
-        self.schedule.end();
+        let told = self.schedule.end();
+        self.tell_age(told);
         self.close_metadata();
     }
 
@@ -234,31 +186,33 @@ impl Engine {
     }
 
     fn schedule_next(&mut self, succeeded: bool, took: Duration) {
-        if succeeded {
-            self.schedule.succeeded(took);
-            if std::mem::take(&mut self.schedule.stale) {
-                self.emit(Event::SyncFresh);
-            }
-        } else {
-            self.schedule.failed(fastrand::f64());
-            if self.schedule.failures >= STALE_FAILURES {
-                self.grow_stale();
-            }
-        }
+        let told = match succeeded {
+            true => self.schedule.succeeded(took),
+            false => self.schedule.failed(fastrand::f64()),
+        };
+        self.tell_age(told);
     }
 
-    /// What is shown is old: that is told once.
+    /// There has been no success for too long.
     pub(super) fn grow_stale(&mut self) {
-        self.schedule.stale_at = None;
-        if !std::mem::replace(&mut self.schedule.stale, true) {
-            tracing::warn!("what is shown is old");
-            self.emit(Event::SyncStale { last_success: self.history.last_success });
+        let told = self.schedule.grow_stale();
+        self.tell_age(told);
+    }
+
+    fn tell_age(&self, told: Told) {
+        match told {
+            Told::Stale => {
+                tracing::warn!("what is shown is old");
+                self.emit(Event::SyncStale { last_success: self.history.last_success });
+            }
+            Told::Fresh => self.emit(Event::SyncFresh),
+            Told::Nothing => {}
         }
     }
 
     /// When the next sync starts by itself.
     pub(super) fn next_sync(&self) -> Option<Timestamp> {
-        let wait = self.schedule.next?.saturating_duration_since(Instant::now());
+        let wait = self.schedule.next()?.saturating_duration_since(Instant::now());
         let at = self.clock.now().get().saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
         Some(Timestamp::try_new(at).unwrap_or(Timestamp::MAX))
     }
@@ -337,6 +291,45 @@ mod tests {
             assert!(matches!(events.recv().await.unwrap(), Event::SyncEnded(_)));
             let told = events.try_recv().ok();
             assert_eq!(told, (!old).then_some(Event::SessionEnded(SessionEnd::Expired)));
+        }
+    }
+
+    /// Those of the events so far that say how old what is shown is, whether there is a way to the server, and that a
+    /// session has ended.
+    fn alarms(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Vec<&'static str> {
+        let mut alarms = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            match event {
+                Event::SyncStale { .. } => alarms.push("stale"),
+                Event::SyncFresh => alarms.push("fresh"),
+                Event::Paused(_) => alarms.push("paused"),
+                Event::Resumed => alarms.push("resumed"),
+                Event::SessionEnded(_) => alarms.push("ended"),
+                _other => {}
+            }
+        }
+        alarms
+    }
+
+    /// Case S7.
+    #[tokio::test]
+    async fn s7_what_was_told_of_a_server_that_cannot_be_reached_is_withdrawn_once_when_the_session_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let (mut engine, handle) = Engine::new(EngineParts::without_qrexec(directory.path(), store)).await.unwrap();
+        let mut events = handle.subscribe().unwrap();
+        for (why, told) in [(SessionEnd::Logout, true), (SessionEnd::Expired, true), (SessionEnd::Logout, false)] {
+            engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));
+            engine.schedule.begin();
+            if told {
+                engine.grow_stale();
+                engine.pause_network(&failure::not_signed_in());
+                assert_eq!(alarms(&mut events), ["stale", "paused"]);
+            }
+            engine.session = SessionState::Out;
+            engine.leave(why);
+            let withdrawn = if told { &["fresh", "resumed", "ended"][..] } else { &["ended"] };
+            assert_eq!(alarms(&mut events), withdrawn);
         }
     }
 }
