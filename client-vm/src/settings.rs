@@ -1,10 +1,11 @@
 //! Where things are: the configuration file and the environment.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use protocol::Deadline;
+use protocol::{Deadline, Scope};
 use qubes_rpc::name::{NameError, TargetName, VmName};
 use serde::Deserialize;
 
@@ -39,6 +40,8 @@ pub struct Settings {
     pub sync: SyncSettings,
     /// How acts are sent.
     pub acts: ActSettings,
+    /// What dom0 asks about.
+    pub dom0_asks: Asks,
     /// Whether the daemon starts in a VM that has a network.
     pub allow_network: bool,
     /// Whether messages and replies are fetched by themselves.
@@ -138,8 +141,6 @@ pub struct ActSettings {
     pub deadline: Duration,
     /// How long after its confirmation a deletion may be listed by the server.
     pub overdue: Duration,
-    /// Whether dom0 asks about calls that delete: then none is made again without the user.
-    pub delete_asks: bool,
     /// How long a deletion waits before it is first sent, so that it can be taken back; zero is no time.
     pub delete_grace: Duration,
 }
@@ -150,9 +151,34 @@ impl Default for ActSettings {
             waits: Waits::default(),
             deadline: Duration::from_secs(120),
             overdue: Duration::from_secs(3600),
-            delete_asks: false,
             delete_grace: Duration::from_secs(10),
         }
+    }
+}
+
+/// The scopes whose calls somebody in dom0 is asked about. Such a call waits for the answer for minutes, and is not made
+/// again without the user.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asks(HashSet<Scope>);
+
+impl Asks {
+    /// Whether somebody is asked about calls of the scope.
+    #[must_use]
+    pub fn about(&self, scope: Scope) -> bool {
+        self.0.contains(&scope)
+    }
+
+    /// Those with these names.
+    fn parse(names: &[String]) -> Result<Self, SettingsError> {
+        let scope =
+            |name: &String| name.parse::<Scope>().map_err(|_| SettingsError::Asks(name.escape_debug().to_string()));
+        names.iter().map(scope).collect()
+    }
+}
+
+impl FromIterator<Scope> for Asks {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
+        Self(scopes.into_iter().collect())
     }
 }
 
@@ -203,12 +229,20 @@ pub enum SettingsError {
     /// A time is out of its range.
     #[error("`{0}` in the configuration is not 1 to {max} milliseconds", max = Deadline::MAX_MS)]
     Time(&'static str),
+    /// A call's scope that there is not.
+    #[error("`dom0_asks` in the configuration names `{0}`, which is none of {known}", known = known_scopes())]
+    Asks(String),
     /// The time in which a deletion can be taken back is out of its range.
     #[error("`delete_grace_ms` in the configuration is not 0 to {MAX_GRACE_MS} milliseconds")]
     Grace,
     /// The control socket's path is too long for a socket.
     #[error("the socket's path {} is longer than {MAX_SOCKET_PATH} bytes: choose another with --socket", .0.display())]
     SocketPath(PathBuf),
+}
+
+/// The names of all scopes.
+fn known_scopes() -> String {
+    Scope::ALL.map(Scope::name).join(", ")
 }
 
 /// The configuration file. Unknown keys are errors: a misspelt one would be ignored otherwise.
@@ -220,6 +254,7 @@ struct File {
     log_file: Option<PathBuf>,
     sync: Option<SyncTable>,
     acts: Option<ActsTable>,
+    dom0_asks: Option<Vec<String>>,
     allow_network: Option<bool>,
     fetch_messages: Option<bool>,
     files_without_etag: Option<bool>,
@@ -341,7 +376,6 @@ struct ActsTable {
     most_wait_ms: Option<u32>,
     deadline_ms: Option<u32>,
     overdue_ms: Option<u32>,
-    delete_asks: Option<bool>,
     delete_grace_ms: Option<u32>,
 }
 
@@ -357,7 +391,6 @@ impl ActsTable {
             // The time for the items of a conversation comes on top.
             deadline: duration(self.deadline_ms, "deadline_ms", default.deadline)?.min(MAX_ACT_DEADLINE),
             overdue: duration(self.overdue_ms, "overdue_ms", default.overdue)?,
-            delete_asks: self.delete_asks.unwrap_or(default.delete_asks),
             delete_grace: match self.delete_grace_ms {
                 None => default.delete_grace,
                 Some(ms @ 0..=MAX_GRACE_MS) => Duration::from_millis(ms.into()),
@@ -400,6 +433,7 @@ impl Settings {
                 .unwrap_or_else(|| DEFAULT_QREXEC_CLIENT.into()),
             log_file: file.log_file,
             acts: file.acts.unwrap_or_default().settings()?,
+            dom0_asks: Asks::parse(&file.dom0_asks.unwrap_or_default())?,
             sync: file.sync.unwrap_or_default().settings().map_err(SettingsError::Time)?,
             allow_network: file.allow_network.unwrap_or(false),
             fetch_messages: file.fetch_messages.unwrap_or(true),
@@ -523,6 +557,27 @@ mod tests {
         assert_eq!(grace("delete_grace_ms = 600000").unwrap(), 600_000);
         let error = grace("delete_grace_ms = 600001").unwrap_err();
         assert!(error.to_string().contains("not 0 to 600000 milliseconds"), "{error}");
+    }
+
+    #[test]
+    fn dom0_asks_about_the_scopes_that_the_file_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.toml");
+        let asked = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let loaded = load(&[("SPLITDROP_HOME", "/data"), ("SPLITDROP_CONFIG", file.to_str().unwrap())]);
+            loaded.map(|settings| Scope::ALL.into_iter().filter(|scope| settings.dom0_asks.about(*scope)).collect())
+        };
+        let none: Vec<Scope> = asked("").unwrap();
+        assert_eq!(none, []);
+        assert_eq!(asked("dom0_asks = []").unwrap(), none);
+        assert_eq!(asked("dom0_asks = [\"delete\", \"session\"]").unwrap(), [Scope::Session, Scope::Delete]);
+        let all = "[\"session\", \"metadata\", \"mark\", \"delete\", \"download\", \"reply\"]";
+        assert_eq!(asked(&format!("dom0_asks = {all}")).unwrap(), Scope::ALL);
+        for (wrong, told) in [("[\"deletions\"]", "names `deletions`"), ("[\"+delete\"]", "names `+delete`")] {
+            let error = asked(&format!("dom0_asks = {wrong}")).unwrap_err().to_string();
+            assert!(error.contains(told) && error.contains("session, metadata, mark, delete"), "{error}");
+        }
     }
 
     #[test]

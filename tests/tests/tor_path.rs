@@ -11,6 +11,7 @@ use protocol::{ApiLevel, Call, CallError, ErrorKind, Hello, Limits, Scope, Stage
 use qubes_rpc::PROXY_SERVICE;
 use qubes_rpc::connection::CallFailure;
 use qubes_rpc::name::{ServiceName, VmName};
+use qubes_rpc::places::Places;
 use qubes_rpc::qrexec::Qrexec;
 use serde_json::json;
 use staging::environment::{Environment, EnvironmentOptions, ONION, ONION_PORT, Output, PROXY_VM};
@@ -246,7 +247,7 @@ async fn users(caller: &Qrexec, deadline: Duration) -> CallError {
     };
     let vm: VmName = PROXY_VM.parse().unwrap();
     let service = ServiceName::try_new(PROXY_SERVICE, Scope::Metadata.name()).unwrap();
-    let session = caller.open(&vm, &service, &hello, PATIENCE).await.unwrap();
+    let session = caller.open(&vm, &service, &hello, PATIENCE, Places::new(1).take().await).await.unwrap();
     let call = Call::GetUsers { token: Token::try_new("unknown").unwrap() };
     let failure = session.connection().call(call, deadline).await.unwrap().one().await.unwrap_err();
     session.close().await;

@@ -99,6 +99,7 @@ pub(super) fn status(status: &Status) -> String {
         "openpgp": reading::status(&status.openpgp),
         "erasure": status.erasure.as_ref().map(removal::fault),
         "paused": download::pauses(&status.queue.paused),
+        "waiting_for_call": status.queue.waiting_for_call,
     }))
 }
 
@@ -106,6 +107,7 @@ pub(super) fn status(status: &Status) -> String {
 pub(super) fn queue(queue: &QueueStatus, acts: &[QueueEntry], downloads: &[DownloadEntry]) -> String {
     object(json!({
         "paused": download::pauses(&queue.paused),
+        "waiting_for_call": queue.waiting_for_call,
         "queue": acts.iter().map(act::entry).collect::<Vec<_>>(),
         "downloads": downloads.iter().map(download::entry).collect::<Vec<_>>(),
         "decrypt": download::lane(queue.decrypt),

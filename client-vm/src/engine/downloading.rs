@@ -43,6 +43,8 @@ const FILES_AT_ONCE: usize = 2;
 const READ_AT_ONCE: usize = 512;
 /// How long to leave a store alone that has failed.
 const AFTER_STORE_FAULT: Duration = Duration::from_secs(5);
+/// How long to rest where only the user can say that it goes on: as good as for ever.
+const UNTIL_THE_USER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 #[derive(Debug)]
 pub(super) struct Downloading {
@@ -308,7 +310,10 @@ impl Engine {
             FetchEnded::Fetched(Err(error)) => self.fetch_failed(&fetching, &error).await,
             FetchEnded::NotOpened(error) => {
                 let told = failure::of_proxy(&error);
-                self.downloads_not_opened(&error, &told);
+                // Where dom0 asks about each file, what it says of one says nothing of the others.
+                if !self.goes_on_by_the_user(fetching.lane) {
+                    self.downloads_not_opened(&error, &told);
+                }
                 self.postpone(&fetching, &told.message, false, Duration::ZERO).await;
             }
         }
@@ -324,13 +329,30 @@ impl Engine {
     /// A call for downloads could not be opened. Where dom0 lets none through, or cannot start the VM, which looks the same,
     /// only downloads wait.
     pub(super) fn downloads_not_opened(&mut self, error: &ProxyError, told: &Failure) {
-        if matches!(error, ProxyError::Open(OpenError::Refused { .. } | OpenError::NoSuchService { .. })) {
-            tracing::warn!("downloads wait: their calls are refused");
+        let refused = matches!(error, ProxyError::Open(OpenError::Refused { .. } | OpenError::NoSuchService { .. }));
+        if refused || error.nobody_answered() {
+            tracing::warn!("downloads wait: their calls are refused, or nobody answers");
             self.downloading.refusals = self.downloading.refusals.saturating_add(1);
-            let wait = self.acting.waits().after(self.downloading.refusals, fastrand::f64());
+            let wait = match self.proxy.asks(Scope::Download) {
+                true => UNTIL_THE_USER,
+                false => self.acting.waits().after(self.downloading.refusals, fastrand::f64()),
+            };
             self.downloading.rest = Some(Instant::now() + wait);
         } else {
             self.pause_network(told);
+        }
+    }
+
+    /// Whether dom0 asks about each call of the lane's: then what is not fetched in one is fetched only when the user says
+    /// so again.
+    fn goes_on_by_the_user(&self, lane: DownloadLane) -> bool {
+        lane == DownloadLane::Files && self.proxy.asks(Scope::Download)
+    }
+
+    /// What rests goes on, unless only the user can say so.
+    pub(super) fn end_downloads_rest(&mut self) {
+        if !self.proxy.asks(Scope::Download) {
+            self.downloading.forget_refusals();
         }
     }
 
@@ -357,7 +379,7 @@ impl Engine {
         match verdict {
             Verdict::Cancelled => {}
             Verdict::SessionOver => {
-                self.postpone(fetching, &reason, false, Duration::ZERO).await;
+                self.put_back(fetching, &reason, false, Duration::ZERO).await;
                 self.session = SessionState::Out;
                 self.leave(SessionEnd::Expired);
             }
@@ -367,6 +389,10 @@ impl Engine {
             }
             Verdict::Lost => {
                 self.close_messages_call_if_broken();
+                if fetching.lane == DownloadLane::Messages && self.proxy.asks(Scope::Download) {
+                    // dom0 would be asked about another call.
+                    self.downloading.rest = Some(Instant::now() + UNTIL_THE_USER);
+                }
                 // A proxy that ends as soon as it is asked would be started again and again.
                 self.pause_network(&failure(FailureKind::Unreachable, reason.clone()));
                 self.postpone(fetching, &reason, true, Duration::ZERO).await;
@@ -374,21 +400,32 @@ impl Engine {
             Verdict::Later { retry_after } => {
                 self.postpone(fetching, &reason, true, retry_after.unwrap_or_default()).await;
             }
-            Verdict::Failed => {
-                let stored = reason.clone();
-                let failed = self.store.write(move |transaction| downloads::fail(transaction, item, &stored)).await;
-                if let Err(error) = failed {
-                    tracing::error!(error = failure::chain(&error), "could not note that a download failed");
-                }
-                let told = failure(FailureKind::ServerFault, reason);
-                self.emit(change(fetching.candidate, DownloadStep::Failed(told)));
-                self.sources_changed([fetching.candidate.source]);
-            }
+            Verdict::Failed => self.fail_download(fetching, reason).await,
         }
+    }
+
+    /// The item is fetched only when the user says so.
+    async fn fail_download(&mut self, fetching: &Fetching, reason: String) {
+        let (item, stored) = (fetching.candidate.item, reason.clone());
+        let failed = self.store.write(move |transaction| downloads::fail(transaction, item, &stored)).await;
+        if let Err(error) = failed {
+            tracing::error!(error = failure::chain(&error), "could not note that a download failed");
+        }
+        let told = failure(FailureKind::ServerFault, reason);
+        self.emit(change(fetching.candidate, DownloadStep::Failed(told)));
+        self.sources_changed([fetching.candidate.source]);
     }
 
     /// The item goes back to its place; where it was its own fault, not before some time.
     async fn postpone(&mut self, fetching: &Fetching, reason: &str, own_fault: bool, asked: Duration) {
+        if self.goes_on_by_the_user(fetching.lane) {
+            return self.fail_download(fetching, reason.to_owned()).await;
+        }
+        self.put_back(fetching, reason, own_fault, asked).await;
+    }
+
+    /// The same, whatever dom0 asks about.
+    async fn put_back(&mut self, fetching: &Fetching, reason: &str, own_fault: bool, asked: Duration) {
         let (item, stored, now) = (fetching.candidate.item, reason.to_owned(), self.clock.now());
         let (waits, jitter) = (self.acting.waits(), fastrand::f64());
         let postponed = self.store.write(move |transaction| {

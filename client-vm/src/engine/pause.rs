@@ -81,6 +81,13 @@ impl Engine {
         }
     }
 
+    /// Whether there is a way to the server is to be found out now.
+    pub(super) fn end_network_wait(&mut self) {
+        if let Some(pause) = &mut self.pauses.network {
+            pause.until = Instant::now();
+        }
+    }
+
     /// There is a way to the server.
     pub(super) fn lift_network_pause(&mut self) {
         if self.pauses.network.take().is_some() {
@@ -127,6 +134,7 @@ impl Engine {
         }
         answer.give(Ok(()));
         self.downloading.forget_refusals();
+        self.acting.let_dom0_ask();
         self.work().await;
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use control::{Act, Event, FailureKind, KeyProblem, KeyState, ReplyText, Taken};
 use protocol::value::{ArmoredKey, ArmoredMessage, Fingerprint, JournalistId, SourceId, Timestamp};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Answer;
+use super::key_places::{KeyPlace, KeyPlaces};
 use super::{Ended, Engine};
 use crate::clock::Clock;
 use crate::failure::{self, failure};
@@ -30,7 +30,7 @@ pub(super) struct ReplyDesk {
     pub(super) store: Store,
     pub(super) newsroom: Arc<Newsroom>,
     /// What every use of the private key's backend takes one of.
-    pub(super) permits: Arc<Semaphore>,
+    pub(super) permits: KeyPlaces,
     pub(super) clock: Clock,
 }
 
@@ -93,9 +93,8 @@ impl ReplyDesk {
 }
 
 /// What looking for the newsroom's key needs, where that asks another VM.
-async fn permit_for(newsroom: &Newsroom, permits: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-    // Never closed.
-    if newsroom.is_near() { None } else { Arc::clone(permits).acquire_owned().await.ok() }
+async fn permit_for(newsroom: &Newsroom, permits: &KeyPlaces) -> Option<KeyPlace> {
+    if newsroom.is_near() { None } else { Some(permits.take().await) }
 }
 
 fn to_both(

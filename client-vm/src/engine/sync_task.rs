@@ -21,6 +21,8 @@ pub(super) struct SyncTask {
     pub(super) proxy: Proxy,
     /// The call that is open already.
     pub(super) call: Option<Arc<QrexecCall>>,
+    /// Whether another may be opened.
+    pub(super) may_open: bool,
     pub(super) token: Token,
     pub(super) api_level: ApiLevel,
     pub(super) store: Store,
@@ -123,9 +125,11 @@ impl SyncTask {
                 Err(SyncFailure::Call { failure: CallFailure::Incomplete(broken) | CallFailure::NotSent(broken), .. })
                     if *broken != Break::Silent
             );
-            if !gone {
+            if !gone || !self.may_open {
                 return SyncEnded { call: Some(open), result: result.map_err(SyncStop::Failed) };
             }
+            // Somebody else still has it, and another one needs its place.
+            open.break_off();
         }
         let opened = tokio::select! {
             biased;

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Event, Failure, SessionEnd, SyncOutcome, SyncReport, SyncStart};
+use control::{Event, Failure, FailureKind, SessionEnd, SyncOutcome, SyncReport, SyncStart};
+use protocol::Scope;
 use protocol::value::{SourceId, Timestamp};
 use qubes_rpc::qrexec::QrexecCall;
 use tokio::task::Id;
@@ -62,12 +63,23 @@ impl Engine {
             give_all(asked.waiting, &Err(failure::not_signed_in()));
             return;
         };
-        let start = SyncStart { asked: asked.at, started: self.clock.now() };
+        let asks = self.proxy.asks(Scope::Metadata);
+        let is_open = self.metadata.as_ref().is_some_and(|call| call.connection().broken_by().is_none());
+        let may_open = std::mem::take(&mut self.lists_wanted) || !asks;
         self.schedule.started();
+        if !is_open && !may_open {
+            // Nothing but the user's word asks dom0 again.
+            self.close_metadata();
+            let told = self.not_opened.get_or_insert_with(dom0_would_ask).clone();
+            give_all(asked.waiting, &Err(told));
+            return;
+        }
+        let start = SyncStart { asked: asked.at, started: self.clock.now() };
         let cancel = CancellationToken::new();
         let task = SyncTask {
             proxy: self.proxy.clone(),
             call: self.metadata.clone(),
+            may_open,
             token: session.token.clone(),
             api_level: session.api_level,
             store: self.store.clone(),
@@ -84,6 +96,28 @@ impl Engine {
         self.emit(Event::SyncStarted(start));
     }
 
+    /// The user wants the lists: dom0 may ask once more about the calls that bring them, and what comes after them.
+    pub(super) fn let_dom0_ask(&mut self) {
+        self.lists_wanted = true;
+        if self.proxy.asks(Scope::Download) {
+            self.downloading.forget_refusals();
+        }
+    }
+
+    /// Starts a sync at once, in the place of the running one: whoever waits for that waits for this one. Where dom0 asks about
+    /// the lists' call the running one is left its call, and its time.
+    pub(super) fn sync_anew(&mut self) {
+        let at = self.clock.now();
+        match &mut self.running {
+            Some(running) if !self.proxy.asks(Scope::Metadata) => {
+                running.cancel.cancel();
+                let waiting = std::mem::take(&mut running.waiting);
+                self.again.get_or_insert_with(|| Asked { at, waiting: Vec::new() }).waiting.extend(waiting);
+            }
+            Some(_) | None => self.ask_sync(None),
+        }
+    }
+
     /// Stops the running sync, drops the one to follow and closes the calls: the session is over.
     pub(super) fn stop_syncing(&mut self, told: Failure) {
         if let Some(running) = &self.running {
@@ -93,6 +127,7 @@ impl Engine {
             give_all(again.waiting, &Err(told));
         }
         self.not_opened = None;
+        self.lists_wanted = false;
         let told = self.schedule.end();
         self.tell_age(told);
         self.close_metadata();
@@ -242,6 +277,11 @@ impl Engine {
     }
 }
 
+/// No sync is made: the call for the lists is lost, and somebody in dom0 would be asked about another one.
+fn dom0_would_ask() -> Failure {
+    failure::failure(FailureKind::PolicyRefused, "dom0 would be asked about the lists again: run `splitdrop refresh`")
+}
+
 /// What whoever asked for a sync is told: its report, or why it failed.
 fn outcome_for_waiting(report: &SyncReport) -> Result<SyncReport, Failure> {
     match &report.outcome {
@@ -254,6 +294,30 @@ fn outcome_for_waiting(report: &SyncReport) -> Result<SyncReport, Failure> {
 fn give_all(waiting: Vec<Answer<SyncReport>>, result: &Result<SyncReport, Failure>) {
     for answer in waiting {
         answer.give(result.clone());
+    }
+}
+
+#[cfg(test)]
+impl Engine {
+    /// Lets a sync run that comes to no end by itself. Gives what hears of its end.
+    pub(super) fn hanging_sync(&mut self) -> tokio::sync::oneshot::Receiver<Result<SyncReport, Failure>> {
+        let (answer, waiting) = tokio::sync::oneshot::channel();
+        let task = self.tasks.spawn(std::future::pending()).id();
+        let start = SyncStart { asked: Timestamp::MAX, started: Timestamp::MAX };
+        let (cancel, answer) = (CancellationToken::new(), Answer::new(answer));
+        self.running = Some(RunningSync { start, begun: Instant::now(), waiting: vec![answer], cancel, task });
+        waiting
+    }
+
+    /// Whether the running sync was told to end; none where none runs.
+    pub(super) fn running_is_cancelled(&self) -> Option<bool> {
+        self.running.as_ref().map(|running| running.cancel.is_cancelled())
+    }
+
+    /// The running sync ends as one that was told to.
+    pub(super) async fn end_hanging_sync(&mut self) {
+        let cancelled = SyncStop::Failed(crate::sync::SyncFailure::Cancelled);
+        self.sync_ended(SyncEnded { call: None, result: Err(cancelled) }).await;
     }
 }
 
@@ -331,5 +395,34 @@ mod tests {
             let withdrawn = if told { &["fresh", "resumed", "ended"][..] } else { &["ended"] };
             assert_eq!(alarms(&mut events), withdrawn);
         }
+    }
+
+    /// Case S8.
+    #[tokio::test]
+    async fn s8_a_sync_whose_task_panics_has_one_end_and_another_comes() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let (mut engine, handle) = Engine::new(EngineParts::without_qrexec(directory.path(), store)).await.unwrap();
+        let mut events = handle.subscribe().unwrap();
+        engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));
+        engine.schedule.begin();
+        let waiting = engine.hanging_sync();
+        let panicking = engine.tasks.spawn(async { panic!("a fault, which the test wants") }).id();
+        if let Some(running) = &mut engine.running {
+            running.task = panicking;
+        }
+        let ended = engine.tasks.join_next_with_id().await.unwrap();
+        engine.ended(ended).await;
+        let told = waiting.await.unwrap().unwrap_err();
+        assert_eq!((told.kind, told.message.contains("see the daemon's log")), (FailureKind::Internal, true));
+        let mut ends = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            match event {
+                Event::SyncEnded(report) => ends.push(report.outcome),
+                other => assert!(!matches!(other, Event::SyncStarted(_)), "{other:?}"),
+            }
+        }
+        assert_eq!(ends, [SyncOutcome::Failed(told)]);
+        assert!(engine.running.is_none() && engine.schedule.next().is_some());
     }
 }

@@ -4,6 +4,7 @@
 mod files;
 mod messages;
 mod pauses;
+mod places;
 mod storage;
 mod support;
 mod syncs;

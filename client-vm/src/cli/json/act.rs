@@ -162,7 +162,7 @@ mod tests {
         let nothing = json!({ "waiting": 0, "running": 0, "failed": 0 });
         assert_eq!(
             parsed,
-            json!({ "format": 1, "paused": [], "downloads": [], "decrypt": nothing, "queue": [{
+            json!({ "format": 1, "paused": [], "waiting_for_call": 0, "downloads": [], "decrypt": nothing, "queue": [{
                 "act": 3,
                 "kind": "star",
                 "source": "3f2a6f8e-0000-4000-8000-000000000001",

@@ -7,7 +7,7 @@ use control::{
 use protocol::value::Timestamp;
 
 use super::super::safe_text::{sanitized, sanitized_within};
-use super::download::{downloads, paused};
+use super::download::{downloads, paused, waiting_for_call};
 use super::{NAME_COLUMNS, counted, reading, short_id, short_time, table};
 
 /// Why nothing goes on, if that is so; the acts and then the downloads that wait, are under way, or were refused or have
@@ -19,6 +19,7 @@ pub(in crate::cli) fn queue(
     now: Timestamp,
 ) -> String {
     let mut parts: Vec<_> = paused(&queue.paused).map(|why| format!("{why}.\n")).into_iter().collect();
+    parts.extend(waiting_for_call(queue).map(|waiting| format!("Calls: {waiting}.\n")));
     let to_decrypt = reading::counts(queue.decrypt);
     if acts.is_empty() && entries.is_empty() && to_decrypt.is_none() {
         parts.push("Nothing waits.\n".to_owned());
