@@ -170,7 +170,7 @@ async fn after_a_no_to_the_lists_syncs_rest_until_somebody_wants_one() {
     // The timer comes once more, and finds that nobody wants one.
     while status().await["sync"]["next"] != Value::Null {}
     assert_eq!((questions(&environment), environment.broker().questions().pending().len()), (1, 0));
-    assert!(status().await["proxy"]["message"].as_str().unwrap().contains("dom0"), "{}", status().await);
+    assert!(status().await["proxy"]["error"].as_str().unwrap().contains("dom0"), "{}", status().await);
     let (refreshed, ()) = tokio::join!(environment.json(&["refresh"], ""), answer(&environment, Reply::Yes(None)));
     assert_eq!(refreshed.unwrap()["sync"]["counts"]["sources"], 2);
     // From here on the timer's syncs go on in the call that is there.

@@ -63,7 +63,7 @@ async fn n2_a_login_whose_proxy_dies_is_not_repeated() {
     let credentials = environment.credentials(&MARLOW);
     let murder = async {
         control.wait_for_log(|log| log.count("POST", TOKEN) == 1).await;
-        let started = |event: &staging::qrexec::broker::Event| match event.kind {
+        let started = |event: &staging::qrexec::broker::Event| match &event.kind {
             EventKind::Started { pid, .. } => pid.and_then(|pid| i32::try_from(pid).ok()),
             _other => None,
         };

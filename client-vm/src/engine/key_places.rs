@@ -32,3 +32,29 @@ impl KeyPlaces {
         KeyPlace { _own: own, _call: self.calls.take().await }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn uses_of_the_key_take_places_among_all_calls_and_at_most_so_many() {
+        let calls = Places::new(3);
+        let keys = KeyPlaces::new(2, calls.clone());
+        let now = async |keys: &KeyPlaces| {
+            tokio::select! {
+                biased;
+                place = keys.take() => Some(place),
+                () = std::future::ready(()) => None,
+            }
+        };
+        let (first, second) = (now(&keys).await.unwrap(), now(&keys).await.unwrap());
+        assert!(now(&keys).await.is_none(), "there are two of its own");
+        drop(second);
+        let (one, _other) = (calls.take().await, calls.take().await);
+        assert!(now(&keys).await.is_none(), "all places are taken");
+        drop(one);
+        let _second = now(&keys).await.unwrap();
+        drop(first);
+    }
+}
