@@ -138,6 +138,7 @@ async fn serve(settings: &Settings, desk: Desk) -> Result<(), DaemonError> {
     let software = control::greeting::own_version()?;
     let qrexec = Qrexec { program: settings.qrexec_client.clone() };
     let proxy = Proxy::new(qrexec, settings.proxy_vm.clone(), software.clone());
+    let proxy = proxy.asked_about(settings.dom0_asks.clone());
     let leftover = sweep(&desk).await?;
     let fetch = settings.fetch_messages;
     desk.store.write(move |transaction| downloads::set_fetch_messages(transaction, fetch)).await?;

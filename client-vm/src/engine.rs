@@ -7,10 +7,13 @@
 //! whatever becomes of the logout call.
 
 mod acting;
+mod awake;
 mod downloading;
 mod erasing;
 mod handing_over;
 mod handle;
+mod health;
+mod key_places;
 mod pause;
 mod reading;
 mod replying;
@@ -26,8 +29,8 @@ use control::{
     Act, DeviceStatus, DownloadLane, Event, Failure, FailureKind, KeyProblem, LaneCounts, OpenPgpStatus, ProxyStatus,
     QueueStatus, SessionEnd, Status,
 };
+use protocol::SignedIn;
 use protocol::value::{Fingerprint, SoftwareVersion, SourceId, Timestamp};
-use protocol::{Call, Items, SignedIn};
 use qubes_rpc::qrexec::QrexecCall;
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -35,11 +38,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use acting::Acting;
+use awake::Awake;
 use downloading::{Downloading, FetchEnded};
 use erasing::Erasing;
 use handing_over::HandingOver;
 pub use handle::EngineHandle;
 use handle::{Answer, Command};
+use health::ask_health;
 use pause::Pauses;
 use reading::Reading;
 use replying::CheckedReply;
@@ -64,8 +69,6 @@ use crate::store::{Store, StoreError, SyncHistory, downloads, keys, mirror, outb
 const QUEUED_COMMANDS: usize = 64;
 /// How many events a slow front end may lag behind before it misses some.
 const KEPT_EVENTS: usize = 1024;
-/// How long the proxy may take to say how it is.
-const HEALTH_DEADLINE: Duration = Duration::from_secs(5);
 /// How long work that was told to end may take when the daemon ends. A transaction is never cut in two.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -134,11 +137,15 @@ pub struct Engine {
     session: SessionState,
     /// The long-lived call of scope `metadata`, opened when first needed.
     metadata: Option<Arc<QrexecCall>>,
+    /// Whether dom0 may ask somebody about another one: the user has said so, by a login or a refresh. Counts where dom0
+    /// asks about such calls.
+    lists_wanted: bool,
     /// Why it could not be opened the last time.
     not_opened: Option<Failure>,
     /// What the running sync says of it.
     opened: (mpsc::Sender<Opened>, mpsc::Receiver<Opened>),
     running: Option<RunningSync>,
+    awake: Awake,
     /// The one sync to run after the running one.
     again: Option<Asked>,
     history: SyncHistory,
@@ -201,7 +208,7 @@ impl Engine {
     pub async fn new(parts: EngineParts) -> Result<(Self, EngineHandle), StoreError> {
         let EngineParts { proxy, desk, clock, software, sync, acts, decryptor, newsroom, leftover, watcher, handover } =
             parts;
-        let store = desk.store.clone();
+        let (store, places) = (desk.store.clone(), proxy.places().clone());
         let history = store.read(mirror::load_history).await?;
         let (snapshot, paused) = store
             .read(|transaction| Ok((outbox::last_snapshot(transaction)?, downloads::is_paused(transaction)?)))
@@ -209,6 +216,7 @@ impl Engine {
         let (sender, commands) = mpsc::channel(QUEUED_COMMANDS);
         let (events, _) = broadcast::channel(KEPT_EVENTS);
         let handle = EngineHandle::new(sender, &events);
+        let awake = Awake::new(clock.now());
         let engine = Self {
             proxy,
             store,
@@ -220,20 +228,25 @@ impl Engine {
             quit: CancellationToken::new(),
             session: SessionState::Out,
             metadata: None,
+            lists_wanted: false,
             not_opened: None,
             opened: mpsc::channel(1),
             running: None,
+            awake,
             again: None,
             history,
             schedule: Schedule::new(sync),
             pauses: Pauses::new(paused),
             acting: Acting::new(acts, snapshot, watcher),
-            reading: Reading::new(ReadingDesk {
-                store: desk.store.clone(),
-                files: desk.files.clone(),
-                decryptor,
-                limits: Limits::default(),
-            }),
+            reading: Reading::new(
+                ReadingDesk {
+                    store: desk.store.clone(),
+                    files: desk.files.clone(),
+                    decryptor,
+                    limits: Limits::default(),
+                },
+                places,
+            ),
             handing_over: HandingOver::new(
                 HandoverDesk { store: desk.store.clone(), files: desk.files.clone() },
                 handover,
@@ -256,16 +269,19 @@ impl Engine {
         // What the last start left to do.
         self.erase();
         loop {
+            let next_look = self.next_look();
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(ended) = self.tasks.join_next_with_id() => self.ended(ended).await,
                 Some(opened) = self.opened.1.recv() => self.metadata_opened(opened),
+                () = self.session.login_abandoned() => self.give_up_login(),
                 () = at(self.acting.wake) => self.send_acts().await,
                 () = at(self.downloading.wake) => self.start_downloads().await,
                 () = at(self.reading.wake) => self.start_reading().await,
                 () = at(self.erasing.wake) => self.erase(),
-                () = at(self.schedule.next) => self.ask_sync(None),
-                () = at(self.schedule.stale_at) => self.grow_stale(),
+                () = at(next_look) => self.look_at_clocks().await,
+                () = at(self.schedule.next()) => self.ask_sync(None),
+                () = at(self.schedule.stale_at()) => self.grow_stale(),
                 command = self.commands.recv() => match command {
                     Some(command) => self.obey(command).await,
                     None => break,
@@ -303,6 +319,7 @@ impl Engine {
             Command::Resume(answer) => self.resume(answer).await,
             Command::Refresh(answer) => match &self.session {
                 SessionState::In(_) => {
+                    self.let_dom0_ask();
                     self.look_for_secret_keys_if_missed().await;
                     self.ask_sync(Some(answer));
                 }
@@ -358,8 +375,12 @@ impl Engine {
         let (software, started) = (self.software.clone(), self.started);
         let running_sync = self.running.as_ref().map(|running| running.start);
         let not_opened = self.not_opened.clone();
-        let (next_sync, stale) = (self.next_sync(), self.schedule.stale);
-        let mut queue = QueueStatus { paused: self.pause_reasons(), ..QueueStatus::default() };
+        let (next_sync, stale) = (self.next_sync(), self.schedule.is_stale());
+        let mut queue = QueueStatus {
+            paused: self.pause_reasons(),
+            waiting_for_call: u64::try_from(self.proxy.places().waiting()).unwrap_or(u64::MAX),
+            ..QueueStatus::default()
+        };
         let running =
             |count: usize| LaneCounts { running: u64::try_from(count).unwrap_or(u64::MAX), ..LaneCounts::default() };
         queue.acts = running(self.acting.running());
@@ -375,7 +396,7 @@ impl Engine {
         };
         self.tasks.spawn(async move {
             let proxy = match call {
-                Some(call) => ask_health(&call).await,
+                Some(call) => ask_health(call.connection()).await,
                 None => not_opened
                     .map_or(ProxyStatus::NotConnected, |failure| ProxyStatus::Failed { message: failure.message }),
             };
@@ -404,6 +425,7 @@ impl Engine {
                     files: LaneCounts { running: queue.files.running, ..files },
                     decrypt: LaneCounts { running: queue.decrypt.running, ..decrypt },
                     paused: queue.paused,
+                    waiting_for_call: queue.waiting_for_call,
                 },
                 proxy,
                 openpgp: OpenPgpStatus { held_keys, ..openpgp },
@@ -467,7 +489,7 @@ impl Engine {
                 self.leave(SessionEnd::Shutdown);
                 self.tell_server(session.token, session.api_level);
             }
-            SessionState::SigningIn(login) => login.answer.give(Err(given_up())),
+            SessionState::SigningIn(login) => login.give_up(),
             SessionState::Out => {}
         }
         self.finish_erasing();
@@ -493,20 +515,6 @@ async fn at(wake: Option<Instant>) {
     match wake {
         Some(wake) => tokio::time::sleep_until(wake).await,
         None => std::future::pending().await,
-    }
-}
-
-async fn ask_health(call: &QrexecCall) -> ProxyStatus {
-    let connection = call.connection();
-    let asked = match connection.call(Call::Health, HEALTH_DEADLINE).await {
-        Ok(answer) => answer.one().await,
-        Err(error) => Err(error),
-    };
-    match asked {
-        Ok(Some(Items::Health(health))) => ProxyStatus::Connected { software: connection.software().clone(), health },
-        // The connection has checked the answer's kind and count.
-        Ok(_) => ProxyStatus::NotConnected,
-        Err(error) => ProxyStatus::Failed { message: failure::chain(&error) },
     }
 }
 

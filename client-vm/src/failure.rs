@@ -83,7 +83,7 @@ pub(crate) fn of_login(error: &ProxyError) -> Failure {
             let told = of_call("login", failed);
             failure(told.kind, format!("{}; wait for the next code before you try again", told.message))
         }
-        ProxyError::Open(_) | ProxyError::Name(_) => {
+        ProxyError::Open(_) | ProxyError::Name(_) | ProxyError::GivenUp => {
             let told = of_proxy(error);
             failure(told.kind, format!("{}; the code was not used", told.message))
         }
@@ -95,6 +95,7 @@ pub(crate) fn of_proxy(error: &ProxyError) -> Failure {
         ProxyError::Open(open) => of_open(open),
         ProxyError::Call(call) => of_call("the call", call),
         ProxyError::Name(name) => failure(FailureKind::Internal, chain(name)),
+        ProxyError::GivenUp => failure(FailureKind::Cancelled, chain(error)),
     }
 }
 

@@ -1,4 +1,7 @@
 //! The way to the proxy VM: opens qrexec calls and makes the calls of one decision.
+//!
+//! **Invariant:** at most [`MAX_CALLS`] qrexec calls are there at the same time, with those that are opened and closed, and
+//! with the uses of the private key that take their [`Places`] here.
 
 use std::time::Duration;
 
@@ -7,14 +10,24 @@ use protocol::{ApiLevel, Call, Hello, Items, Limits, Scope, SignedIn};
 use qubes_rpc::PROXY_SERVICE;
 use qubes_rpc::connection::{Break, CallFailure, HelloError};
 use qubes_rpc::name::{NameError, ServiceName, VmName};
+use qubes_rpc::places::{Place, Places};
 use qubes_rpc::qrexec::{OpenError, Qrexec, QrexecCall};
+use tokio_util::sync::CancellationToken;
 
+use crate::settings::Asks;
+
+/// How many qrexec calls there may be at the same time: qrexec breaks at some more than ten. One for lists, one for
+/// messages, two for files, two for acts, two for the private key. A login and a logout come before and after all of the
+/// others.
+pub const MAX_CALLS: usize = 8;
 /// How long opening a call may take: a VM needs 10 to 40 s to start.
 const OPEN_DEADLINE: Duration = Duration::from_secs(120);
 /// After how long an opening call is worth a word.
 const WORTH_A_WORD: Duration = Duration::from_secs(2);
 /// How long the server may take for a login.
 const LOGIN_DEADLINE: Duration = Duration::from_secs(120);
+/// How long a login goes on that was given up after it was sent: what the server says by then is undone.
+const GIVEN_UP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How long opening a call may take where somebody in dom0 is asked.
 const ASKING_DEADLINE: Duration = Duration::from_secs(600);
@@ -37,6 +50,8 @@ pub struct Proxy {
     qrexec: Qrexec,
     vm: VmName,
     software: SoftwareVersion,
+    places: Places,
+    asks: Asks,
 }
 
 /// Work with the proxy failed.
@@ -51,16 +66,46 @@ pub enum ProxyError {
     /// The scope's service name is none.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// Nobody waits for it any more, and nothing was sent.
+    #[error("given up before anything was sent")]
+    GivenUp,
+}
+
+impl ProxyError {
+    /// Whether the call was there and nobody answered: the proxy in its handshake, or somebody in dom0.
+    #[must_use]
+    pub fn nobody_answered(&self) -> bool {
+        matches!(self, Self::Open(OpenError::Hello { source: HelloError::TimedOut, .. }))
+    }
 }
 
 impl Proxy {
     /// Reaches the proxy in `vm` by `qrexec`; `software` is this program's version.
     #[must_use]
     pub fn new(qrexec: Qrexec, vm: VmName, software: SoftwareVersion) -> Self {
-        Self { qrexec, vm, software }
+        Self { qrexec, vm, software, places: Places::new(MAX_CALLS), asks: Asks::default() }
     }
 
-    /// Opens a call of `scope`. `waiting` is called once when that takes long.
+    /// The same, where dom0 asks somebody about calls of these scopes: each is opened once, and waits for minutes.
+    #[must_use]
+    pub fn asked_about(self, asks: Asks) -> Self {
+        Self { asks, ..self }
+    }
+
+    /// Whether dom0 asks somebody about calls of the scope.
+    #[must_use]
+    pub fn asks(&self, scope: Scope) -> bool {
+        self.asks.about(scope)
+    }
+
+    /// The places that all calls take.
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Opens a call of `scope`, once there is a place for it. `waiting` is called once when that takes long from then on.
+    /// Cancel-safe: cancelled, there is no call.
     ///
     /// # Errors
     /// [`ProxyError`].
@@ -71,6 +116,19 @@ impl Proxy {
         patience: Patience,
         waiting: impl FnOnce(),
     ) -> Result<QrexecCall, ProxyError> {
+        let place = self.places.take().await;
+        self.open_in(place, scope, api_level, patience, waiting).await
+    }
+
+    async fn open_in(
+        &self,
+        place: Place,
+        scope: Scope,
+        api_level: Option<ApiLevel>,
+        patience: Patience,
+        waiting: impl FnOnce(),
+    ) -> Result<QrexecCall, ProxyError> {
+        let patience = if self.asks(scope) { Patience::Asking } else { patience };
         let service = ServiceName::try_new(PROXY_SERVICE, scope.name())?;
         let hello = Hello { scope, limits: Limits::OURS, api_level, software: self.software.clone() };
         let opening = async {
@@ -78,10 +136,11 @@ impl Proxy {
                 Patience::Usual | Patience::Once => OPEN_DEADLINE,
                 Patience::Asking => ASKING_DEADLINE,
             };
-            match self.qrexec.open(&self.vm, &service, &hello, deadline).await {
+            match self.qrexec.open(&self.vm, &service, &hello, deadline, place).await {
                 Err(OpenError::Hello { source: HelloError::TimedOut, .. }) if patience == Patience::Usual => {
                     tracing::warn!(%service, "a qrexec call got no answer to its handshake: trying once more");
-                    self.qrexec.open(&self.vm, &service, &hello, OPEN_DEADLINE).await
+                    let place = self.places.take().await;
+                    self.qrexec.open(&self.vm, &service, &hello, OPEN_DEADLINE, place).await
                 }
                 opened => opened,
             }
@@ -94,7 +153,8 @@ impl Proxy {
         Ok(opening.await?)
     }
 
-    /// Signs in, in a call of its own. Never repeated: the server takes a one-time code once.
+    /// Signs in, in a call of its own. Never repeated: the server takes a one-time code once. Once it is `given_up` it goes
+    /// on only for a little, and only if it was sent: should the server accept it by then, the session can be ended there.
     ///
     /// # Errors
     /// [`ProxyError`].
@@ -103,13 +163,22 @@ impl Proxy {
         username: Username,
         passphrase: Passphrase,
         one_time_code: OneTimeCode,
+        given_up: &CancellationToken,
         waiting: impl FnOnce(),
     ) -> Result<SignedIn, ProxyError> {
-        let session = self.open(Scope::Session, None, Patience::Usual, waiting).await?;
+        let session = tokio::select! {
+            biased;
+            () = given_up.cancelled() => return Err(ProxyError::GivenUp),
+            opened = self.open(Scope::Session, None, Patience::Usual, waiting) => opened?,
+        };
         let call = Call::Login { username, passphrase, one_time_code };
-        let answer = match session.connection().call(call, LOGIN_DEADLINE).await {
-            Ok(answer) => answer.one().await,
-            Err(failure) => Err(failure),
+        let asking = async { session.connection().call(call, LOGIN_DEADLINE).await?.one().await };
+        let answer = tokio::select! {
+            answer = asking => answer,
+            () = async {
+                given_up.cancelled().await;
+                tokio::time::sleep(GIVEN_UP_DEADLINE).await;
+            } => Err(CallFailure::Silent),
         };
         session.close().await;
         match answer? {
@@ -119,12 +188,13 @@ impl Proxy {
         }
     }
 
-    /// Signs out, in a call of its own.
+    /// Signs out, in a call of its own. It does not wait for calls that are being closed.
     ///
     /// # Errors
     /// [`ProxyError`].
     pub async fn logout(&self, token: Token, api_level: ApiLevel, deadline: Duration) -> Result<(), ProxyError> {
-        let session = self.open(Scope::Session, Some(api_level), Patience::Usual, || {}).await?;
+        let place = self.places.take_urgently().await;
+        let session = self.open_in(place, Scope::Session, Some(api_level), Patience::Usual, || {}).await?;
         let answer = match session.connection().call(Call::Logout { token }, deadline).await {
             Ok(answer) => answer.one().await,
             Err(failure) => Err(failure),
@@ -132,5 +202,11 @@ impl Proxy {
         session.close().await;
         answer?;
         Ok(())
+    }
+
+    /// How long somebody in dom0 may take to agree to a call of the scope, on top of what else it may take.
+    #[must_use]
+    pub fn patience_of_dom0(&self, scope: Scope) -> Duration {
+        if self.asks(scope) { ASKING_DEADLINE } else { Duration::ZERO }
     }
 }

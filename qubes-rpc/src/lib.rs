@@ -6,6 +6,7 @@
 pub mod channel;
 pub mod connection;
 pub mod name;
+pub mod places;
 pub mod qrexec;
 pub mod qubesdb;
 pub mod serve;

@@ -1,6 +1,7 @@
 //! Starts a qrexec call, watches it and ends it.
 //!
-//! **Invariant:** every process that was started is ended and reaped, also when its [`QrexecCall`] is only dropped.
+//! **Invariant:** every process that was started is ended and reaped, also when its [`QrexecCall`] is only dropped. Until
+//! then it keeps its call's place.
 //!
 //! `qrexec-client-vm` gets fresh pipes, since it makes what it inherits non-blocking and leaves it so. When its reader
 //! goes away it does not end by itself.
@@ -12,9 +13,12 @@ use std::time::Duration;
 
 use protocol::Hello;
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::connection::{Connection, HelloError};
 use crate::name::{ServiceName, VmName};
+use crate::places::{Place, Places};
 
 /// How long the process may take to end by itself once its input is closed.
 const END_DEADLINE: Duration = Duration::from_secs(2);
@@ -93,11 +97,12 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct QrexecCall {
     connection: Connection,
-    child: Child,
+    process: Process,
 }
 
 impl Qrexec {
-    /// Calls `service` in `vm` and shakes hands. `deadline` has to allow for the VM's start and for a question in dom0.
+    /// Calls `service` in `vm` in this place and shakes hands. `deadline` has to allow for the VM's start and for a
+    /// question in dom0.
     ///
     /// # Errors
     /// [`OpenError`]. The process has ended then.
@@ -107,6 +112,7 @@ impl Qrexec {
         service: &ServiceName,
         hello: &Hello,
         deadline: Duration,
+        place: Place,
     ) -> Result<QrexecCall, OpenError> {
         let not_started = |source| OpenError::NotStarted { program: self.program.clone(), source };
         let mut child = Command::new(&self.program)
@@ -123,22 +129,23 @@ impl Qrexec {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(not_started(io::ErrorKind::BrokenPipe.into()));
         };
+        let process = Process::watch(child, place);
         match Connection::open(output, input, hello, deadline).await {
-            Ok(connection) => Ok(QrexecCall { connection, child }),
-            Err(error) => Err(explain(child, vm, service, error).await),
+            Ok(connection) => Ok(QrexecCall { connection, process }),
+            Err(error) => Err(explain(process, vm, service, error).await),
         }
     }
 }
 
 /// Ends the process of a call that did not come about, and finds out why.
-async fn explain(mut child: Child, vm: &VmName, service: &ServiceName, error: HelloError) -> OpenError {
+async fn explain(mut process: Process, vm: &VmName, service: &ServiceName, error: HelloError) -> OpenError {
     let ended_by_itself = matches!(error, HelloError::Ended | HelloError::Channel(_));
-    let status = if ended_by_itself { tokio::time::timeout(EXIT_DEADLINE, child.wait()).await.ok() } else { None };
+    let status = if ended_by_itself { process.ends_within(EXIT_DEADLINE).await } else { None };
     if status.is_none() {
-        kill(&mut child).await;
+        process.kill().await;
     }
     let (vm, service) = (vm.clone(), service.clone());
-    let Some(Ok(status)) = status else { return OpenError::Hello { vm, source: error } };
+    let Some(Some(status)) = status else { return OpenError::Hello { vm, source: error } };
     match status.code() {
         Some(exit_code::REFUSED) => OpenError::Refused { vm, service },
         Some(exit_code::NO_SUCH_SERVICE) => OpenError::NoSuchService { vm, service },
@@ -154,19 +161,78 @@ impl QrexecCall {
         &self.connection
     }
 
-    /// Ends the call: closes its input, waits a little, then kills the process and reaps it. Cancelled, the process is
-    /// killed at once.
+    /// Kills the process, at once: the call is of no use any more, whoever else still has it.
+    pub fn break_off(&self) {
+        self.process.end.cancel();
+    }
+
+    /// Ends the call: closes its input, waits a little, then kills the process and reaps it. Cancelled, and when its place
+    /// is wanted for something that cannot wait, the process is killed at once.
     pub async fn close(self) {
-        let Self { connection, mut child } = self;
-        connection.close().await;
-        if tokio::time::timeout(END_DEADLINE, child.wait()).await.is_err() {
-            kill(&mut child).await;
+        let Self { connection, mut process } = self;
+        let places = process.places.clone();
+        let in_order = async {
+            connection.close().await;
+            process.ends_within(END_DEADLINE).await
+        };
+        let ended = tokio::select! {
+            ended = in_order => ended,
+            () = Place::urgently_wanted(&places) => None,
+        };
+        if ended.is_none() {
+            process.kill().await;
         }
     }
 }
 
-async fn kill(child: &mut Child) {
-    if let Err(error) = child.kill().await {
-        tracing::error!(%error, "could not end a qrexec call");
+/// The process of one call. Dropped, it is killed.
+#[derive(Debug)]
+struct Process {
+    /// Whether it is to be killed.
+    end: CancellationToken,
+    /// How it ended, once it is reaped; none where it was killed.
+    ended: JoinHandle<Option<ExitStatus>>,
+    places: Places,
+    _end: DropGuard,
+}
+
+impl Process {
+    /// Has a task of its own wait for the process's end.
+    fn watch(mut child: Child, place: Place) -> Self {
+        let (end, places) = (CancellationToken::new(), place.places().clone());
+        let told = end.clone();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the process is reaped and its place given back whatever becomes of the call's owner: no owner could \
+                      wait for it in its drop. There are only as many of these tasks as there are places"
+        )]
+        let ended = tokio::spawn(async move {
+            let status = tokio::select! {
+                status = child.wait() => status.ok(),
+                () = told.cancelled() => {
+                    if let Err(error) = child.kill().await {
+                        tracing::error!(%error, "could not end a qrexec call");
+                    }
+                    None
+                }
+            };
+            drop(place);
+            status
+        });
+        Self { _end: end.clone().drop_guard(), end, ended, places }
+    }
+
+    /// How the process ended, if that is within so long. Not to be called again afterwards.
+    async fn ends_within(&mut self, deadline: Duration) -> Option<Option<ExitStatus>> {
+        let ended = tokio::time::timeout(deadline, &mut self.ended).await.ok()?;
+        Some(ended.unwrap_or(None))
+    }
+
+    /// Kills the process and waits until it is reaped.
+    async fn kill(self) {
+        self.end.cancel();
+        if let Err(error) = self.ended.await {
+            tracing::error!(%error, "the end of a qrexec call was not seen");
+        }
     }
 }

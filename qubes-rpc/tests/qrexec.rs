@@ -22,6 +22,7 @@ use protocol::value::{SettingName, SoftwareVersion};
 use protocol::{Call, Hello, Limits, Refusal, Scope, Welcome};
 use qubes_rpc::connection::{Break, CallFailure, HelloError};
 use qubes_rpc::name::{ServiceName, VmName};
+use qubes_rpc::places::{Place, Places};
 use qubes_rpc::qrexec::{OpenError, Qrexec, QrexecCall};
 use qubes_rpc::{PROXY_SERVICE, channel::ChannelError};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -36,6 +37,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 struct Stand {
     directory: tempfile::TempDir,
     qrexec: Qrexec,
+    /// One.
+    places: Places,
     pids: BufReader<pipe::Receiver>,
 }
 
@@ -62,17 +65,21 @@ impl Stand {
         let script =
             format!("#!/bin/sh\nhere='{}'\nsay_pid() {{ echo $$ > \"$here/pids\"; }}\n{script}\n", here.display());
         write_program(&program, &script);
-        Self { qrexec: Qrexec { program }, directory, pids: BufReader::new(pids) }
+        Self { qrexec: Qrexec { program }, places: Places::new(1), directory, pids: BufReader::new(pids) }
+    }
+
+    async fn place(&self) -> Place {
+        sure(self.places.take()).await
     }
 
     async fn open(&self, deadline: Duration) -> Result<QrexecCall, OpenError> {
-        self.qrexec.open(&vm(), &service(), &hello(), deadline).await
+        self.qrexec.open(&vm(), &service(), &hello(), deadline, self.place().await).await
     }
 
     /// Opens a call that fails; once the script has said its process id, time goes on by itself.
     async fn open_and_let_time_pass(mut self) -> (OpenError, Process) {
         let (service, hello, vm) = (service(), hello(), vm());
-        let mut opening = pin!(self.qrexec.open(&vm, &service, &hello, DAY));
+        let mut opening = pin!(self.qrexec.open(&vm, &service, &hello, DAY, self.places.take().await));
         let process = tokio::select! {
             opened = &mut opening => panic!("{opened:?}"),
             process = read_pid(&mut self.pids) => process,
@@ -230,7 +237,7 @@ async fn giving_up_an_open_leaves_no_process() {
     let mut stand = Stand::new("say_pid; exec sleep 3600");
     let process = {
         let (service, hello, vm) = (service(), hello(), vm());
-        let mut opening = pin!(stand.qrexec.open(&vm, &service, &hello, DAY));
+        let mut opening = pin!(stand.qrexec.open(&vm, &service, &hello, DAY, stand.places.take().await));
         tokio::select! {
             opened = &mut opening => panic!("{opened:?}"),
             process = read_pid(&mut stand.pids) => process,
@@ -299,4 +306,50 @@ async fn a_program_that_ends_in_a_session_leaves_its_calls_incomplete() {
     assert!(call.connection().broken_by().is_some());
     sure(call.close()).await;
     assert!(!process.exists(), "a process is left");
+}
+
+/// A program that never ends by itself, whatever becomes of its input.
+const STUBBORN: &str = r#"say_pid; trap '' TERM HUP PIPE; cat "$here/welcome"; exec sleep 3600"#;
+
+#[tokio::test]
+async fn a_call_keeps_its_place_until_its_process_is_reaped() {
+    let mut stand = Stand::new(STUBBORN);
+    let call = sure(stand.open(DAY)).await.unwrap();
+    let process = stand.pid().await;
+    let mut next = pin!(stand.places.take());
+    tokio::select! {
+        biased;
+        _place = &mut next => panic!("there is no place"),
+        () = std::future::ready(()) => {}
+    }
+    assert_eq!(stand.places.waiting(), 1);
+    drop(call);
+    let _place = sure(next).await;
+    assert!(!process.exists(), "the place was given back before the process was gone");
+}
+
+#[tokio::test]
+async fn a_call_whose_process_has_ended_gives_its_place_back_though_somebody_still_has_it() {
+    for broken_off in [false, true] {
+        let stand = Stand::new(if broken_off { STUBBORN } else { r#"say_pid; cat "$here/welcome""# });
+        let call = sure(stand.open(DAY)).await.unwrap();
+        if broken_off {
+            call.break_off();
+        }
+        drop(stand.place().await);
+        sure(call.close()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_being_closed_makes_room_at_once_for_what_cannot_wait() {
+    let mut stand = Stand::new(STUBBORN);
+    let call = sure(stand.open(DAY)).await.unwrap();
+    let process = stand.pid().await;
+    // The two seconds that the program has to end by itself do not pass while somebody waits urgently.
+    let before = tokio::time::Instant::now();
+    let (place, ()) = sure(async { tokio::join!(stand.places.take_urgently(), call.close()) }).await;
+    assert!(before.elapsed() < Duration::from_millis(1_500), "{:?}", before.elapsed());
+    assert!(!process.exists(), "a process is left");
+    drop(place);
 }

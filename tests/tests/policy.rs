@@ -6,7 +6,7 @@ use protocol::Scope;
 use serde_json::Value;
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::MARLOW;
-use staging::qrexec::broker::{EventKind, RefusedBy};
+use staging::qrexec::broker::{Dom0User, EventKind, RefusedBy, Reply};
 use staging::qrexec::policy::{Call, Decision, Policy, PolicyError, Refusal};
 use staging::qrexec::system::{QubeName, System};
 
@@ -112,4 +112,91 @@ fn each_scope_of_the_protocol_has_a_rule_of_its_own() {
             }
         }
     }
+}
+
+/// An environment where dom0 asks somebody about calls of the scope, as the client knows.
+async fn asked_about(scope: Scope) -> Environment {
+    let mut options = EnvironmentOptions::with_sources(2, 2).unwrap();
+    options.client_config = format!("dom0_asks = [\"{scope}\"]\n{SOON}");
+    let rule = format!("splitdrop.Proxy +{scope} sd-app sd-proxy ask\n");
+    options.policy.push(("30-newsroom.policy".to_owned(), rule));
+    options.qrexec.dom0_user = Dom0User::Present;
+    Environment::with_daemon(options).await.unwrap()
+}
+
+/// Whatever is tried again is tried soon, and nothing is downloaded.
+const SOON: &str = "\
+fetch_messages = false
+[sync]
+interval_ms = 50
+first_wait_ms = 50
+most_wait_ms = 200
+[acts]
+first_wait_ms = 50
+most_wait_ms = 200
+";
+
+fn questions(environment: &Environment) -> usize {
+    environment.broker().events().iter().filter(|event| matches!(event.kind, EventKind::Asked(_))).count()
+}
+
+/// Answers the next question.
+async fn answer(environment: &Environment, reply: Reply) {
+    let question = environment.broker().questions().next().await;
+    environment.broker().questions().answer(question.call, reply).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_and_a_logout_that_dom0_is_asked_about_come_through_after_a_yes() {
+    let environment = asked_about(Scope::Session).await;
+    let (session, ()) = tokio::join!(environment.login(&MARLOW), answer(&environment, Reply::Yes(None)));
+    assert_eq!(session.unwrap()["session"]["username"], "marlow");
+    environment.json(&["logout"], "").await.unwrap();
+    answer(&environment, Reply::Yes(None)).await;
+    environment.server().control().wait_for_log(|log| log.count("POST", "/api/v1/logout") == 1).await;
+    assert_eq!(questions(&environment), 2);
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_no_to_the_lists_syncs_rest_until_somebody_wants_one() {
+    let environment = asked_about(Scope::Metadata).await;
+    let mut watch = environment.watch().await.unwrap();
+    environment.login(&MARLOW).await.unwrap();
+    answer(&environment, Reply::No).await;
+    let ended = watch.until("sync_ended").await.unwrap();
+    assert_eq!(ended["sync"]["outcome"], "failed", "{ended}");
+    let status = async || environment.json(&["status"], "").await.unwrap();
+    // The timer comes once more, and finds that nobody wants one.
+    while status().await["sync"]["next"] != Value::Null {}
+    assert_eq!((questions(&environment), environment.broker().questions().pending().len()), (1, 0));
+    assert!(status().await["proxy"]["error"].as_str().unwrap().contains("dom0"), "{}", status().await);
+    let (refreshed, ()) = tokio::join!(environment.json(&["refresh"], ""), answer(&environment, Reply::Yes(None)));
+    assert_eq!(refreshed.unwrap()["sync"]["counts"]["sources"], 2);
+    // From here on the timer's syncs go on in the call that is there.
+    let before = environment.server().control().count("GET", "/api/v1/sources");
+    environment.server().control().wait_for_log(|log| log.count("GET", "/api/v1/sources") >= before + 3).await;
+    assert_eq!(questions(&environment), 2);
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_dom0_says_no_to_is_refused_and_asked_about_again_only_by_the_users_word() {
+    let environment = asked_about(Scope::Mark).await;
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    let listed = environment.json(&["sources"], "").await.unwrap();
+    let source = &listed["sources"][0];
+    let (id, star) = (source["uuid"].as_str().unwrap(), if source["starred"] == true { "unstar" } else { "star" });
+    let mut watch = environment.watch().await.unwrap();
+    environment.json(&[star, id], "").await.unwrap();
+    answer(&environment, Reply::No).await;
+    while watch.until("act").await.unwrap()["step"] != "refused" {}
+    environment.json(&["refresh"], "").await.unwrap();
+    assert_eq!(questions(&environment), 1);
+    environment.json(&[star, id], "").await.unwrap();
+    answer(&environment, Reply::Yes(None)).await;
+    while watch.until("act").await.unwrap()["step"] != "confirmed" {}
+    assert_eq!(questions(&environment), 2);
+    environment.stop().await.unwrap();
 }

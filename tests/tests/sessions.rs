@@ -1,9 +1,12 @@
 //! Signing in and out with the real programs.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::{MARLOW, TERNBERG};
+use staging::qrexec::broker::EventKind;
 use staging::server::{Command, Fault, FaultAct, Matching};
 
 const TOKEN: &str = "/api/v1/token";
@@ -48,6 +51,29 @@ async fn n2_a_login_is_never_repeated_whatever_becomes_of_it() {
     }
     control.apply(Command::AdvanceClock { seconds: 90 }).unwrap();
     environment.login(&MARLOW).await.unwrap();
+    environment.stop().await.unwrap();
+}
+
+/// Case N2: nobody knows whether the server has taken the code.
+#[tokio::test(flavor = "multi_thread")]
+async fn n2_a_login_whose_proxy_dies_is_not_repeated() {
+    let environment = environment().await;
+    let control = environment.server().control();
+    control.add_fault(Fault::new(Matching::path(TOKEN), FaultAct::Hang)).unwrap();
+    let credentials = environment.credentials(&MARLOW);
+    let murder = async {
+        control.wait_for_log(|log| log.count("POST", TOKEN) == 1).await;
+        let started = |event: &staging::qrexec::broker::Event| match &event.kind {
+            EventKind::Started { pid, .. } => pid.and_then(|pid| i32::try_from(pid).ok()),
+            _other => None,
+        };
+        let pid = environment.broker().events().iter().find_map(started).unwrap();
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    };
+    let ((code, message), ()) = tokio::join!(try_login(&environment, &credentials), murder);
+    assert_ne!(code, Some(0));
+    assert!(message.contains("wait for the next code"), "{message}");
+    assert_eq!((logins(&environment), environment.broker().counts().started), (1, 1));
     environment.stop().await.unwrap();
 }
 

@@ -4,18 +4,19 @@
 
 use std::time::Duration;
 
-use client_vm::proxy::{Patience, Proxy};
-use protocol::Scope;
-use protocol::value::SoftwareVersion;
-use qubes_rpc::qrexec::Qrexec;
+use client_vm::proxy::{Patience, Proxy, ProxyError};
+use protocol::value::{OneTimeCode, Passphrase, SoftwareVersion, Username};
+use protocol::{Scope, SignedIn};
+use qubes_rpc::qrexec::{OpenError, Qrexec};
 use serde_json::Value;
 use staging::environment::{CLIENT_VM, Environment, EnvironmentOptions, PROXY_VM};
 use staging::generator::MARLOW;
 use staging::programs::Programs;
 use staging::qrexec::SOCKET_VARIABLE;
-use staging::qrexec::broker::{EventKind, RefusedBy, Start, StartOutcome};
+use staging::qrexec::broker::{Dom0User, EventKind, RefusedBy, Reply, Start, StartOutcome};
 use staging::qrexec::system::System;
 use staging::server::RequestLog;
+use tokio_util::sync::CancellationToken;
 
 /// Only bounds how long a failed test hangs.
 const FAILURE_BOUND: Duration = Duration::from_secs(120);
@@ -93,38 +94,115 @@ async fn the_main_job_survives_a_channel_of_small_pieces() {
     environment.stop().await.unwrap();
 }
 
-/// One thread, since only such a runtime's clock can be moved.
-#[tokio::test]
-async fn a_handshake_without_an_answer_is_tried_once_more() {
+/// A proxy that is reached as the client does, in this process, whose clock can be moved. One thread, since only such a
+/// runtime's can.
+async fn in_this_process(options: EnvironmentOptions) -> (Environment, Proxy) {
     let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await.unwrap().unwrap();
-    let options = EnvironmentOptions::with_sources(1, 1).unwrap();
     let environment = Environment::start(programs.clone(), options).await.unwrap();
-    let broker = environment.broker();
     // The stand-in finds its socket in the environment, which a thread must not change: a program in between sets it.
     let program = environment.directory().join("qrexec");
-    let (socket, client) = (broker.socket(CLIENT_VM).unwrap().display(), programs.qrexec_client.display());
+    let socket = environment.broker().socket(CLIENT_VM).unwrap().display();
+    let client = programs.qrexec_client.display();
     let script = format!("#!/bin/sh\nexport {SOCKET_VARIABLE}='{socket}'\nexec '{client}' \"$@\"\n");
     install(&program, &script);
     let software = SoftwareVersion::try_new("0.0.0-test").unwrap();
     let proxy = Proxy::new(Qrexec { program }, PROXY_VM.parse().unwrap(), software);
+    (environment, proxy)
+}
 
+/// So much time goes by at once; from then on it is real again, as the processes are.
+async fn time_goes_by(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    tokio::time::resume();
+}
+
+fn count(environment: &Environment, wanted: impl Fn(&EventKind) -> bool) -> usize {
+    environment.broker().events().iter().filter(|event| wanted(&event.kind)).count()
+}
+
+fn requested(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::Requested { .. })
+}
+
+#[tokio::test]
+async fn a_handshake_without_an_answer_is_tried_once_more() {
+    let (environment, proxy) = in_this_process(EnvironmentOptions::with_sources(1, 1).unwrap()).await;
+    let broker = environment.broker();
     broker.hang_next_call();
     let opening = proxy.open(Scope::Session, None, Patience::Usual, || {});
     let time_passes = async {
         bounded(broker.until_events(|events| events.iter().any(|event| event.kind == EventKind::Hung))).await;
-        // The whole deadline goes by at once; from then on time is real again, as the second try's process is.
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(121)).await;
-        tokio::time::resume();
+        time_goes_by(121).await;
     };
     // The time that passes at once passes for this bound as well.
     let both = tokio::time::timeout(FAILURE_BOUND * 3, async { tokio::join!(opening, time_passes) });
     let (opened, ()) = both.await.unwrap();
     opened.unwrap().close().await;
-    let requested = |kind: &EventKind| matches!(kind, EventKind::Requested { .. });
-    assert_eq!(broker.events().iter().filter(|event| requested(&event.kind)).count(), 2);
+    assert_eq!(count(&environment, requested), 2);
     assert_eq!(broker.counts().started, 1);
     environment.stop().await.unwrap();
+}
+
+/// Case N2: a VM needs up to 40 s to start.
+#[tokio::test]
+async fn n2_a_call_waits_for_a_vm_that_takes_40_s_to_start() {
+    let mut options = EnvironmentOptions::with_sources(1, 1).unwrap();
+    options.system = System::workstation().with_halted(PROXY_VM);
+    options.qrexec.start = Start::Gated;
+    let (environment, proxy) = in_this_process(options).await;
+    let vms = environment.broker().vms();
+    let opening = proxy.open(Scope::Session, None, Patience::Once, || {});
+    let vm_starts = async {
+        bounded(vms.until_starting(PROXY_VM)).await;
+        time_goes_by(40).await;
+        vms.finish_start(PROXY_VM, StartOutcome::Running).unwrap();
+    };
+    let both = tokio::time::timeout(FAILURE_BOUND * 2, async { tokio::join!(opening, vm_starts) });
+    let (opened, ()) = both.await.unwrap();
+    opened.unwrap().close().await;
+    assert_eq!(count(&environment, requested), 1);
+    environment.stop().await.unwrap();
+}
+
+/// dom0 asks somebody about a login, who answers after so many seconds, or never.
+async fn login_answered_after(seconds: u64, reply: Option<Reply>) -> (Result<SignedIn, ProxyError>, u64) {
+    let mut options = EnvironmentOptions::with_sources(1, 1).unwrap();
+    options.policy.push(("30-newsroom.policy".to_owned(), "splitdrop.Proxy +session sd-app sd-proxy ask\n".to_owned()));
+    options.qrexec.dom0_user = Dom0User::Present;
+    let (environment, proxy) = in_this_process(options).await;
+    let proxy = proxy.asked_about([Scope::Session].into_iter().collect());
+    let broker = environment.broker();
+    let credentials = environment.credentials(&MARLOW);
+    let mut lines = credentials.lines();
+    let mut next = || lines.next().unwrap().to_owned();
+    let username = Username::try_new(next()).unwrap();
+    let (passphrase, code) = (Passphrase::try_new(next()).unwrap(), OneTimeCode::try_new(next()).unwrap());
+    let never = CancellationToken::new();
+    let login = proxy.login(username, passphrase, code, &never, || {});
+    let answered = async {
+        let question = bounded(broker.questions().next()).await;
+        time_goes_by(seconds).await;
+        if let Some(reply) = reply {
+            broker.questions().answer(question.call, reply).unwrap();
+        }
+    };
+    let both = tokio::time::timeout(FAILURE_BOUND * 10, async { tokio::join!(login, answered) });
+    let (login, ()) = both.await.unwrap();
+    assert_eq!(count(&environment, |kind| matches!(kind, EventKind::Asked(_))), 1, "dom0 is asked once");
+    let sent = logins(&environment);
+    environment.stop().await.unwrap();
+    (login, sent)
+}
+
+#[tokio::test]
+async fn a_login_that_dom0_is_asked_about_waits_for_minutes_and_asks_once() {
+    let (login, sent) = login_answered_after(300, Some(Reply::Yes(None))).await;
+    assert_eq!((login.is_ok(), sent), (true, 1), "{login:?}");
+    let (login, sent) = login_answered_after(300, Some(Reply::No)).await;
+    assert!(matches!(login, Err(ProxyError::Open(OpenError::Refused { .. }))) && sent == 0, "{login:?}");
+    let (login, sent) = login_answered_after(601, None).await;
+    assert!(login.unwrap_err().nobody_answered() && sent == 0);
 }
 
 /// Another process writes it: what this one has open for writing, a process forked just now could not execute.

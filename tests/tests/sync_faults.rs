@@ -178,6 +178,31 @@ async fn s8_a_sync_that_is_given_up_at_logout_ends_as_cancelled() {
     environment.stop().await.unwrap();
 }
 
+/// Case S8.
+#[tokio::test(flavor = "multi_thread")]
+async fn s8_a_sync_that_is_cut_off_by_the_daemons_end_has_one_end_which_is_known_after_a_restart() {
+    let mut environment = synced(3).await;
+    let mut watch = environment.watch().await.unwrap();
+    fault(&environment, "/api/v1/replies", FaultAct::Hang);
+    let control = environment.server().control();
+    let asked = control.count("GET", "/api/v1/replies");
+    let mut refresh = environment.splitdrop(["refresh"]).kill_on_drop(true).spawn().unwrap();
+    control.wait_for_log(|log| log.count("GET", "/api/v1/replies") == asked + 1).await;
+    environment.stop_daemon(nix::sys::signal::Signal::SIGTERM).await.unwrap();
+    assert_ne!(refresh.wait().await.unwrap().code(), Some(0));
+    let mut ends = Vec::new();
+    while let Ok(event) = watch.next().await {
+        if event["event"] == "sync_ended" {
+            ends.push(event["sync"]["outcome"].clone());
+        }
+    }
+    assert_eq!(ends, ["cancelled"]);
+    environment.start_daemon().await.unwrap();
+    let status = environment.json(&["status"], "").await.unwrap();
+    assert_eq!(status["sync"]["last"]["outcome"], "cancelled", "{status}");
+    environment.stop().await.unwrap();
+}
+
 /// Case N4.
 #[tokio::test(flavor = "multi_thread")]
 async fn n4_a_redirect_is_followed_by_nobody() {

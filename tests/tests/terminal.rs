@@ -23,9 +23,11 @@ use nix::sys::stat::Mode;
 use nix::sys::termios::{LocalFlags, Termios, tcgetattr};
 use nix::unistd::{Pid, mkfifo};
 use serde_json::{Value, json};
-use staging::environment::{Environment, EnvironmentOptions};
+use staging::environment::{Environment, EnvironmentOptions, PROXY_VM};
 use staging::generator::{MARLOW, TERNBERG};
 use staging::handover::{CHECK_DRIVE, End};
+use staging::qrexec::broker::{Start, StartOutcome};
+use staging::qrexec::system::System;
 use staging::server::{self, Change, Command as Happens};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -184,6 +186,29 @@ async fn a_login_asks_and_shows_neither_passphrase_nor_code() {
     assert_eq!(exit, Some(0), "{seen}");
     assert!(seen.contains("Signed in as marlow."), "{seen}");
     assert!(!seen.contains(passphrase) && !seen.contains(code), "{seen}");
+    environment.stop().await.unwrap();
+}
+
+/// Case N2: a person sees why nothing happens.
+#[tokio::test(flavor = "multi_thread")]
+async fn n2_a_login_that_waits_for_the_proxy_vm_says_so() {
+    let mut options = EnvironmentOptions::with_sources(1, 1).unwrap();
+    options.system = System::workstation().with_halted(PROXY_VM);
+    options.qrexec.start = Start::Gated;
+    let environment = Environment::with_daemon(options).await.unwrap();
+    let credentials = environment.credentials(&MARLOW);
+    let mut lines = credentials.lines();
+    let mut typist = Typist::sit_down(&environment, &["login"]);
+    for question in ["User name: ", "Passphrase: ", "One-time code: "] {
+        typist.sees(question).await;
+        typist.types(&format!("{}\n", lines.next().unwrap()));
+    }
+    typist.sees("the proxy VM may have to start first").await;
+    let vms = environment.broker().vms();
+    vms.until_starting(PROXY_VM).await;
+    vms.finish_start(PROXY_VM, StartOutcome::Running).unwrap();
+    let (code, seen) = typist.leaves().await;
+    assert_eq!(code, Some(0), "{seen}");
     environment.stop().await.unwrap();
 }
 

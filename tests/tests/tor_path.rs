@@ -11,6 +11,7 @@ use protocol::{ApiLevel, Call, CallError, ErrorKind, Hello, Limits, Scope, Stage
 use qubes_rpc::PROXY_SERVICE;
 use qubes_rpc::connection::CallFailure;
 use qubes_rpc::name::{ServiceName, VmName};
+use qubes_rpc::places::Places;
 use qubes_rpc::qrexec::Qrexec;
 use serde_json::json;
 use staging::environment::{Environment, EnvironmentOptions, ONION, ONION_PORT, Output, PROXY_VM};
@@ -292,7 +293,7 @@ async fn called(caller: &Qrexec, call: &Call, deadline: Duration) -> Result<(), 
     };
     let vm: VmName = PROXY_VM.parse().unwrap();
     let service = ServiceName::try_new(PROXY_SERVICE, Scope::Metadata.name()).unwrap();
-    let session = caller.open(&vm, &service, &hello, PATIENCE).await.unwrap();
+    let session = caller.open(&vm, &service, &hello, PATIENCE, Places::new(1).take().await).await.unwrap();
     let mut answer = session.connection().call(call.clone(), deadline).await.unwrap();
     let ended = loop {
         match answer.next().await {

@@ -191,4 +191,6 @@ pub struct QueueStatus {
     pub files: LaneCounts,
     /// Items to be decrypted.
     pub decrypt: LaneCounts,
+    /// How many qrexec calls wait until another one has ended: there may be 8 at the same time.
+    pub waiting_for_call: u64,
 }

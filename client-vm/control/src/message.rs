@@ -415,14 +415,14 @@ pub enum Event {
     ErasureFailed(ErasureFault),
     /// The queue is paused, for one more reason.
     Paused(PauseReason),
-    /// The queue goes on.
+    /// The queue is no longer paused: it goes on, or the session ends and with it what had paused the queue.
     Resumed,
     /// What is shown is old: syncs have failed several times in a row, or none has succeeded for long. Told once.
     SyncStale {
         /// When the last one had succeeded.
         last_success: Option<Timestamp>,
     },
-    /// What is shown is fresh again.
+    /// What is shown no longer counts as old: a sync has succeeded, or the session ends. Told once.
     SyncFresh,
     /// An act has come a step further.
     Act(ActChange),

@@ -93,6 +93,7 @@ pub(super) fn status(status: &Status) -> String {
         "openpgp": reading::status(&status.openpgp),
         "erasure": status.erasure.as_ref().map(removal::fault),
         "paused": download::pauses(&status.queue.paused),
+        "waiting_for_call": status.queue.waiting_for_call,
     }))
 }
 
@@ -113,6 +114,7 @@ pub(super) fn queue(status: &Status, acts: &[QueueEntry], downloads: &[DownloadE
     let queue = &status.queue;
     object(json!({
         "paused": download::pauses(&queue.paused),
+        "waiting_for_call": queue.waiting_for_call,
         "lanes": download::lanes(queue),
         "sync": sync(status),
         "queue": acts.iter().map(act::entry).collect::<Vec<_>>(),

@@ -118,12 +118,12 @@ pub(super) fn event(event: &Event) -> String {
         Event::Erased(items) => format!("Erased here what was deleted: {}.\n", counted(*items, "item")),
         Event::ErasureFailed(fault) => format!("{}.\n", capitalized(&status::not_erased(fault))),
         Event::Paused(reason) => format!("The queue waits: {}.\n", download::reason(reason)),
-        Event::Resumed => "The queue goes on.\n".to_owned(),
+        Event::Resumed => "The queue is no longer paused.\n".to_owned(),
         Event::SyncStale { last_success: Some(at) } => {
             format!("What is shown is old: the last sync that succeeded ended {}.\n", short_time(*at))
         }
         Event::SyncStale { last_success: None } => "What is shown is old: no sync has succeeded yet.\n".to_owned(),
-        Event::SyncFresh => "What is shown is fresh again.\n".to_owned(),
+        Event::SyncFresh => "What is shown no longer counts as old.\n".to_owned(),
         Event::Act(change) => queue::change(change),
         Event::Viewer { item, step } => handover::viewer(*item, step),
         Event::Missed(count) => format!("{count} events were missed.\n"),

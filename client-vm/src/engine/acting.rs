@@ -3,8 +3,10 @@
 //! **Invariant:** attempts belong to a session. With its end they end, and what they would have said counts no more: their
 //! rows are open, as the store says.
 //!
-//! **Invariant:** at most [`MAX_CALLS`] qrexec calls for acts are open, and of those that delete at most one is opening,
-//! since dom0 may be asking about it.
+//! **Invariant:** at most [`MAX_CALLS`] qrexec calls for acts are open, and of those that delete or answer, or that dom0 is
+//! known to ask about, at most one is opening, since somebody in dom0 may have to answer first.
+//!
+//! **Invariant:** where dom0 is known to ask about a call, it is not opened again without the user.
 
 mod attempt;
 mod calls;
@@ -55,12 +57,23 @@ pub(super) struct Acting {
     calls: Calls,
     running: HashMap<Id, Running>,
     opening: HashMap<Id, (CallKey, AbortHandle)>,
+    /// What no call is opened for at present.
+    barred: HashMap<CallKey, Barred>,
     /// The store has failed: it is left alone until then.
     rest: Option<Instant>,
     /// What became of an attempt could not be stored: rows may be taken for being sent that are not.
     to_land: bool,
     /// When something is due, or a call has been idle for long enough.
     pub(super) wake: Option<Instant>,
+}
+
+/// Why no call is opened.
+#[derive(Debug, Clone, Copy)]
+struct Barred {
+    /// How often in a row nobody has answered.
+    failures: u32,
+    /// Until when; `None` where only the user can say.
+    until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -84,6 +97,7 @@ impl Acting {
             calls: Calls::default(),
             running: HashMap::new(),
             opening: HashMap::new(),
+            barred: HashMap::new(),
             rest: None,
             to_land: false,
             wake: None,
@@ -111,6 +125,22 @@ impl Acting {
         self.running.values().map(|running| running.rows.len()).sum()
     }
 
+    /// The user wants acts to be sent: somebody in dom0 may be asked about them again.
+    pub(super) fn let_dom0_ask(&mut self) {
+        self.barred.clear();
+    }
+
+    /// What rests goes on, except for what only the user can say.
+    pub(super) fn end_rests(&mut self) {
+        self.rest = None;
+        self.barred.retain(|_, barred| barred.until.is_none());
+    }
+
+    /// When a call may be opened next for which nobody has answered.
+    fn next_unbarred(&self, now: Instant) -> Option<Instant> {
+        self.barred.values().filter_map(|barred| barred.until).filter(|until| *until > now).min()
+    }
+
     /// After how long a deletion that was confirmed and not made is told.
     pub(super) fn overdue(&self) -> Duration {
         self.settings.overdue
@@ -134,6 +164,9 @@ impl Engine {
                 return;
             }
         };
+        if CallKey::is_for_marks(enqueued.kind) {
+            self.acting.barred.remove(&CallKey::Marks);
+        }
         if let Some(act) = enqueued.taken.act {
             self.acting.watcher.step(Step::Taken);
             for (source, objects) in &enqueued.sources {
@@ -178,6 +211,7 @@ impl Engine {
         match deal {
             Deal::Retry => {
                 self.lift_network_pause();
+                self.acting.let_dom0_ask();
                 if replies {
                     // One that may have been stored goes on after a snapshot only.
                     self.ask_sync(None);
@@ -220,6 +254,12 @@ impl Engine {
             match key {
                 CallKey::Marks => lane.opening_marks = true,
                 CallKey::Deletions(act) | CallKey::Reply(act) => drop(lane.opening.insert(*act)),
+            }
+        }
+        for (key, _) in self.acting.barred.iter().filter(|(_, barred)| barred.until.is_none()) {
+            match key {
+                CallKey::Marks => lane.held_marks = !self.acting.calls.has(CallKey::Marks),
+                CallKey::Deletions(act) | CallKey::Reply(act) => drop(lane.held.insert(*act)),
             }
         }
         lane
@@ -275,12 +315,14 @@ impl Engine {
         for batch in ready.batches {
             self.start_act(batch).await;
         }
-        for call in self.acting.calls.close_idle(started) {
-            self.close_call(call);
+        if !self.proxy.asks(Scope::Mark) {
+            for call in self.acting.calls.close_idle(started) {
+                self.close_call(call);
+            }
         }
-        let rest = ready.next.unwrap_or(REST).min(REST);
-        let wake = self.acting.calls.next_idle().map_or(started + rest, |idle| idle.min(started + rest));
-        self.acting.wake = Some(wake);
+        let rest = started + ready.next.unwrap_or(REST).min(REST);
+        let soonest = [self.acting.calls.next_idle(started), self.acting.next_unbarred(started)];
+        self.acting.wake = soonest.into_iter().flatten().chain([rest]).min();
     }
 
     /// Sends a batch, or opens the call for it, or leaves it for later.
@@ -293,9 +335,12 @@ impl Engine {
         if self.acting.calls.has(key) {
             return;
         }
+        let now = Instant::now();
+        if self.acting.barred.get(&key).is_some_and(|barred| barred.until.is_none_or(|until| until > now)) {
+            return;
+        }
         // One of those that are idle makes room, unless dom0 would ask about it again.
-        let (room, closed) =
-            self.acting.calls.make_room(key, MAX_CALLS, self.acting.settings.delete_asks, Instant::now());
+        let (room, closed) = self.acting.calls.make_room(key, MAX_CALLS, |scope| self.proxy.asks(scope), now);
         if let Some(call) = closed {
             self.close_call(call);
         }
@@ -307,22 +352,25 @@ impl Engine {
     async fn open_for(&mut self, key: CallKey) {
         let SessionState::In(session) = &self.session else { return };
         let level = session.api_level;
-        let (scope, patience) = match key {
-            CallKey::Marks => (Scope::Mark, Patience::Usual),
-            // The id makes it safe to send a reply again: dom0 is asked as often as need be.
-            CallKey::Reply(_) => (Scope::Reply, Patience::Usual),
+        let (scope, asks) = (key.scope(), self.proxy.asks(key.scope()));
+        let patience = match key {
+            CallKey::Marks | CallKey::Reply(_) => {
+                if asks {
+                    // From here on nothing but the user's word asks dom0 again.
+                    self.acting.barred.insert(key, Barred { failures: 0, until: None });
+                }
+                Patience::Usual
+            }
             CallKey::Deletions(act) => {
-                if self.acting.settings.delete_asks {
-                    // From here on nothing but the user's word asks dom0 again, not even after a crash.
+                if asks {
+                    // The same, and a crash changes nothing of it.
                     let held = self.store.write(move |transaction| outbox::hold(transaction, act, true)).await;
                     if let Err(error) = held {
                         self.store_fault(&error);
                         return;
                     }
-                    (Scope::Delete, Patience::Asking)
-                } else {
-                    (Scope::Delete, Patience::Once)
                 }
+                Patience::Once
             }
         };
         let (proxy, waiting) = (self.proxy.clone(), self.waiting_event());
@@ -338,7 +386,12 @@ impl Engine {
         // One that belongs to an older session is closed by being dropped.
         let Some((key, _)) = self.acting.opening.remove(&task) else { return };
         match opened {
-            Ok(call) => self.acting.calls.opened(key, *call, Instant::now() + IDLE),
+            Ok(call) => {
+                if !self.proxy.asks(key.scope()) {
+                    self.acting.barred.remove(&key);
+                }
+                self.acting.calls.opened(key, *call, Instant::now() + IDLE);
+            }
             Err(error) => {
                 self.acting.calls.not_opened(key);
                 self.not_opened(key, &error).await;
@@ -350,6 +403,11 @@ impl Engine {
     async fn not_opened(&mut self, key: CallKey, error: &ProxyError) {
         let told = failure::of_proxy(error);
         tracing::warn!(kind = ?told.kind, scope = key.scope().name(), "a call for acts could not be opened");
+        if error.nobody_answered() {
+            // That says nothing of the way to the server: somebody in dom0 may have been asked, and not been there.
+            self.bar(key);
+            return;
+        }
         if !matches!(error, ProxyError::Open(OpenError::Refused { .. })) {
             self.pause_network(&told);
             return;
@@ -371,6 +429,16 @@ impl Engine {
             }
             Err(error) => self.store_fault(&error),
         }
+    }
+
+    /// Nobody has answered: no call is opened for this for some time, or, where dom0 has asked, without the user.
+    fn bar(&mut self, key: CallKey) {
+        if self.proxy.asks(key.scope()) {
+            return;
+        }
+        let failures = self.acting.barred.get(&key).map_or(0, |barred| barred.failures).saturating_add(1);
+        let until = Instant::now() + self.acting.waits().after(failures, fastrand::f64());
+        self.acting.barred.insert(key, Barred { failures, until: Some(until) });
     }
 
     fn attempt(&mut self, number: CallNumber, call: Arc<QrexecCall>, batch: Batch) {
@@ -443,6 +511,7 @@ impl Engine {
         for (_, running) in self.acting.running.drain() {
             running.cancel.cancel();
         }
+        self.acting.barred.clear();
         self.acting.wake = None;
     }
 

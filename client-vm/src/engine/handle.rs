@@ -14,6 +14,10 @@ use crate::failure::failure;
 pub(super) struct Answer<T>(oneshot::Sender<Result<T, Failure>>);
 
 impl<T> Answer<T> {
+    pub(super) fn new(answer: oneshot::Sender<Result<T, Failure>>) -> Self {
+        Self(answer)
+    }
+
     /// Gives the answer; whoever asked may be gone.
     pub(super) fn give(self, result: Result<T, Failure>) {
         drop(self.0.send(result));
@@ -242,7 +246,7 @@ impl EngineHandle {
 
     async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, Failure> {
         let (answer, answered) = oneshot::channel();
-        self.commands.send(command(Answer(answer))).await.map_err(|_| ending())?;
+        self.commands.send(command(Answer::new(answer))).await.map_err(|_| ending())?;
         answered.await.map_err(|_| ending())?
     }
 }

@@ -82,6 +82,13 @@ impl Engine {
         }
     }
 
+    /// Whether there is a way to the server is to be found out now.
+    pub(super) fn end_network_wait(&mut self) {
+        if let Some(pause) = &mut self.pauses.network {
+            pause.until = Instant::now();
+        }
+    }
+
     /// There is a way to the server.
     pub(super) fn lift_network_pause(&mut self) {
         if self.pauses.network.take().is_some() {
@@ -97,9 +104,11 @@ impl Engine {
         }
     }
 
-    /// The session is over: whether there is a way is to be found out by the next one.
+    /// The session is over: whether there is a way is to be found out by the next one. What was told of it is withdrawn.
     pub(super) fn forget_network_pause(&mut self) {
-        self.pauses.network = None;
+        if self.pauses.network.take().is_some() && !self.pauses.user {
+            self.emit(Event::Resumed);
+        }
     }
 
     pub(super) async fn pause(&mut self, answer: Answer<()>) {
@@ -131,6 +140,7 @@ impl Engine {
         answer.give(Ok(()));
         self.downloading.forget_refusals();
         self.reading.forget_failures();
+        self.acting.let_dom0_ask();
         self.work().await;
     }
 }

@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use control::{Event, FailureKind, ReadChange, ReadStep, Seal};
 use protocol::value::ItemId;
-use tokio::sync::Semaphore;
+use qubes_rpc::places::Places;
 use tokio::task::Id;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::key_places::KeyPlaces;
 use super::{Ended, Engine};
 use crate::failure::{self, failure};
 use crate::reading::{Meaning, Read, ReadError, ReadingDesk, read};
@@ -38,7 +39,7 @@ const LONG: Duration = Duration::from_secs(10);
 pub(super) struct Reading {
     desk: ReadingDesk,
     /// What every use of the backend takes one of.
-    permits: Arc<Semaphore>,
+    permits: KeyPlaces,
     running: HashMap<Id, Opening>,
     due: VecDeque<Candidate>,
     /// Whether `due` is what the store says, as far as it goes.
@@ -65,10 +66,11 @@ struct Opening {
 }
 
 impl Reading {
-    pub(super) fn new(desk: ReadingDesk) -> Self {
+    /// `calls` are the places of all calls.
+    pub(super) fn new(desk: ReadingDesk, calls: Places) -> Self {
         Self {
             desk,
-            permits: Arc::new(Semaphore::new(PERMITS)),
+            permits: KeyPlaces::new(PERMITS, calls),
             running: HashMap::new(),
             due: VecDeque::new(),
             fresh: false,
@@ -87,8 +89,8 @@ impl Reading {
         self.desk.decryptor.name()
     }
 
-    pub(super) fn permits(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.permits)
+    pub(super) fn permits(&self) -> KeyPlaces {
+        self.permits.clone()
     }
 
     /// How many items are being opened.
@@ -204,8 +206,7 @@ impl Engine {
         let cancel = CancellationToken::new();
         let stop = cancel.clone();
         let task = self.tasks.spawn(async move {
-            // Never closed.
-            let _permit = permits.acquire_owned().await;
+            let _permit = permits.take().await;
             let opening = read(&desk, candidate, Arc::new(()), &stop);
             Ended::Read(Box::new(noting_long(&desk.store, candidate, opening).await))
         });
@@ -322,7 +323,7 @@ impl Engine {
         let (store, decryptor) = (self.store.clone(), Arc::clone(&self.reading.desk.decryptor));
         let (permits, stop) = (self.reading.permits(), self.quit.clone());
         self.tasks.spawn(async move {
-            let _permit = permits.acquire_owned().await;
+            let _permit = permits.take().await;
             let keys = match tokio::task::spawn_blocking(move || decryptor.secret_keys(&stop)).await {
                 Ok(Ok(keys)) => keys,
                 Ok(Err(error)) => {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use control::{Act, Event, FailureKind, KeyProblem, KeyState, ReplyText, Taken};
 use protocol::value::{ArmoredKey, ArmoredMessage, Fingerprint, JournalistId, SourceId, Timestamp};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Answer;
+use super::key_places::{KeyPlace, KeyPlaces};
 use super::{Ended, Engine};
 use crate::clock::Clock;
 use crate::failure::{self, failure};
@@ -30,7 +30,7 @@ pub(super) struct ReplyDesk {
     pub(super) store: Store,
     pub(super) newsroom: Arc<Newsroom>,
     /// What every use of the private key's backend takes one of.
-    pub(super) permits: Arc<Semaphore>,
+    pub(super) permits: KeyPlaces,
     pub(super) clock: Clock,
 }
 
@@ -93,9 +93,8 @@ impl ReplyDesk {
 }
 
 /// What looking for the newsroom's key needs, where that asks another VM.
-async fn permit_for(newsroom: &Newsroom, permits: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-    // Never closed.
-    if newsroom.is_near() { None } else { Arc::clone(permits).acquire_owned().await.ok() }
+async fn permit_for(newsroom: &Newsroom, permits: &KeyPlaces) -> Option<KeyPlace> {
+    if newsroom.is_near() { None } else { Some(permits.take().await) }
 }
 
 fn to_both(
@@ -193,6 +192,8 @@ impl Engine {
         let CheckedReply { checked, journalist, act, answer } = reply;
         self.note_newsroom_key(&checked);
         match checked {
+            // Whoever wanted to send it has called it off meanwhile: the text stays what it was, a draft or nothing.
+            Ok(_) if answer.is_closed() => tracing::info!("a reply was called off before it was taken"),
             // Somebody else may have signed in meanwhile.
             Ok(_) if self.session.journalist() != Some(journalist) => answer.give(Err(failure::not_signed_in())),
             Ok(_) => self.take_act(act, answer).await,
@@ -306,5 +307,81 @@ impl Engine {
             Ok(false) => Err(failure(FailureKind::NotFound, format!("there is no source {source}"))),
             Err(error) => Err(failure::of_store(&error)),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control::Session;
+    use rusqlite::params;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::engine::EngineParts;
+    use crate::engine::session::{OpenSession, SessionState};
+    use crate::store::mirror;
+
+    const SOURCE: &str = "10000000-0000-4000-8000-000000000001";
+    const FINGERPRINT: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+    /// An engine whose qrexec calls cannot be made, over a store that knows one source, which can be answered.
+    async fn engine(directory: &std::path::Path) -> Engine {
+        let store = Store::open(directory).unwrap();
+        let (mut engine, _handle) = Engine::new(EngineParts::without_qrexec(directory, store)).await.unwrap();
+        engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));
+        let Session::SignedIn { journalist, username, .. } = engine.session.shown() else { unreachable!() };
+        let fill = move |transaction: &rusqlite::Transaction<'_>| {
+            transaction.execute(
+                "INSERT INTO server_source (id, digest, designation, starred, last_updated_us, interactions)
+                 VALUES (?1, zeroblob(32), 'candid marmot', 0, 0, 0)",
+                params![SOURCE],
+            )?;
+            transaction.execute(
+                "INSERT INTO local_key (source_id, fingerprint, armored, offered_armored, offered_claim,
+                                        offered_fingerprint)
+                 VALUES (?1, ?2, 'a key', 'a key', ?2, ?2)",
+                params![SOURCE, FINGERPRINT],
+            )?;
+            mirror::store_journalist(transaction, journalist, &username)
+        };
+        engine.store.write(fill).await.unwrap();
+        engine
+    }
+
+    /// The newsroom's key may be in another VM, which somebody has to be asked about: that takes minutes.
+    #[tokio::test]
+    async fn a_reply_that_was_called_off_while_the_newsrooms_key_was_looked_for_is_not_sent() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut engine = engine(directory.path()).await;
+        let source: SourceId = SOURCE.parse().unwrap();
+        let text = ReplyText::try_new("not to them").unwrap();
+        let (answer, kept) = oneshot::channel();
+        engine.draft(source, Some(text.clone()), Answer::new(answer)).await;
+        kept.await.unwrap().unwrap();
+        for called_off in [true, false] {
+            let (answer, waiting) = oneshot::channel();
+            let waiting = (!called_off).then_some(waiting);
+            let reply = CheckedReply {
+                checked: Ok(Fingerprint::try_new(FINGERPRINT).unwrap()),
+                journalist: engine.session.journalist().unwrap(),
+                act: Act::Reply {
+                    source,
+                    reply: "20000000-0000-4000-8000-000000000001".parse().unwrap(),
+                    text: text.clone(),
+                },
+                answer: Answer::new(answer),
+            };
+            engine.reply_checked(reply).await;
+            let rows = engine.store.read(|transaction| {
+                let count = |table: &str| {
+                    transaction.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, u32>(0))
+                };
+                Ok((count("outbox")?, count("local_draft")?))
+            });
+            assert_eq!(rows.await.unwrap(), if called_off { (0, 1) } else { (1, 0) });
+            if let Some(waiting) = waiting {
+                assert!(waiting.await.unwrap().unwrap().act.is_some());
+            }
+        }
     }
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use control::{Event, FailureKind, Session, SessionEnd};
 use protocol::value::{JournalistId, OneTimeCode, Passphrase, Timestamp, Token, Username};
-use protocol::{ApiLevel, SignedIn};
+use protocol::{ApiLevel, Scope, SignedIn};
 use tokio::task::Id;
+use tokio_util::sync::CancellationToken;
 
+use super::awake::Awake;
 use super::handle::Answer;
 use super::{Ended, Engine, given_up};
 use crate::failure::{self, failure};
@@ -35,6 +37,14 @@ impl SessionState {
         }
     }
 
+    /// Waits until nobody waits any more for the login that is under way; for ever where there is none. Cancel-safe.
+    pub(super) async fn login_abandoned(&mut self) {
+        match self {
+            Self::SigningIn(login) => login.answer.closed().await,
+            Self::Out | Self::In(_) => std::future::pending().await,
+        }
+    }
+
     pub(super) fn shown(&self) -> Session {
         match self {
             Self::Out => Session::SignedOut,
@@ -50,6 +60,17 @@ pub(super) struct Login {
     task: Id,
     username: Username,
     pub(super) answer: Answer<Session>,
+    /// It is given up.
+    given_up: CancellationToken,
+}
+
+impl Login {
+    /// Nobody waits for it any more. What was sent already goes on for a little: should the server accept it, the session
+    /// has to be ended there.
+    pub(super) fn give_up(self) {
+        self.given_up.cancel();
+        self.answer.give(Err(given_up()));
+    }
 }
 
 #[derive(Debug)]
@@ -103,17 +124,27 @@ impl Engine {
             return;
         }
         let (proxy, name, waiting) = (self.proxy.clone(), username.clone(), self.waiting_event());
-        let task =
-            self.tasks.spawn(async move { Ended::Login(proxy.login(name, passphrase, one_time_code, waiting).await) });
-        self.session = SessionState::SigningIn(Login { task: task.id(), username, answer });
+        let given_up = CancellationToken::new();
+        let told = given_up.clone();
+        let task = self
+            .tasks
+            .spawn(async move { Ended::Login(proxy.login(name, passphrase, one_time_code, &told, waiting).await) });
+        self.session = SessionState::SigningIn(Login { task: task.id(), username, answer, given_up });
+    }
+
+    /// Nobody waits for the login that is under way: it is given up.
+    pub(super) fn give_up_login(&mut self) {
+        match std::mem::replace(&mut self.session, SessionState::Out) {
+            SessionState::SigningIn(login) => login.give_up(),
+            other => self.session = other,
+        }
     }
 
     pub(super) fn log_out(&mut self, answer: Answer<()>) {
         match std::mem::replace(&mut self.session, SessionState::Out) {
             SessionState::Out => answer.give(Err(failure::not_signed_in())),
             SessionState::SigningIn(login) => {
-                // The call goes on: should the server have accepted it, the session has to be ended there.
-                login.answer.give(Err(given_up()));
+                login.give_up();
                 answer.give(Ok(()));
             }
             SessionState::In(session) => {
@@ -178,6 +209,8 @@ impl Engine {
         answer.give(Ok(shown));
         self.look_at_keys_again().await;
         self.schedule.begin();
+        self.awake = Awake::new(self.clock.now());
+        self.lists_wanted = true;
         self.ask_sync(None);
         self.work().await;
     }
@@ -201,8 +234,9 @@ impl Engine {
         let (proxy, quit) = (self.proxy.clone(), self.quit.clone());
         self.tasks.spawn(async move {
             let patience = async {
+                let allowed = LOGOUT_DEADLINE + proxy.patience_of_dom0(Scope::Session);
                 tokio::select! {
-                    () = tokio::time::sleep(LOGOUT_DEADLINE) => {}
+                    () = tokio::time::sleep(allowed) => {}
                     () = quit.cancelled() => tokio::time::sleep(LAST_LOGOUT_DEADLINE).await,
                 }
             };

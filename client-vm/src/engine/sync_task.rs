@@ -21,6 +21,8 @@ pub(super) struct SyncTask {
     pub(super) proxy: Proxy,
     /// The call that is open already.
     pub(super) call: Option<Arc<QrexecCall>>,
+    /// Whether another may be opened.
+    pub(super) may_open: bool,
     pub(super) token: Token,
     pub(super) api_level: ApiLevel,
     pub(super) store: Store,
@@ -73,9 +75,15 @@ impl SyncStop {
         }
     }
 
-    /// Whether the server was there all the same, or was not asked.
+    /// Whether the server was there all the same.
     pub(super) fn reached_the_server(&self) -> bool {
         match self {
+            // A proxy that ends, or answers no more, says nothing of the server.
+            Self::Failed(SyncFailure::Call {
+                failure: CallFailure::Incomplete(_) | CallFailure::NotSent(_) | CallFailure::Silent,
+                ..
+            }) => false,
+            Self::Failed(SyncFailure::Call { failure, .. }) if failure.before_the_server() => false,
             Self::Failed(SyncFailure::Call { failure, .. }) => match failure.kind() {
                 ErrorKind::Unreachable | ErrorKind::Timeout => false,
                 ErrorKind::BadResponse
@@ -117,9 +125,11 @@ impl SyncTask {
                 Err(SyncFailure::Call { failure: CallFailure::Incomplete(broken) | CallFailure::NotSent(broken), .. })
                     if *broken != Break::Silent
             );
-            if !gone {
+            if !gone || !self.may_open {
                 return SyncEnded { call: Some(open), result: result.map_err(SyncStop::Failed) };
             }
+            // Somebody else still has it, and another one needs its place.
+            open.break_off();
         }
         let opened = tokio::select! {
             biased;
@@ -142,5 +152,45 @@ impl SyncTask {
 
     async fn sync(&self, call: &QrexecCall) -> Result<Synced, SyncFailure> {
         sync(call.connection(), &self.token, &self.store, &self.clock, self.start, self.snapshot, &self.cancel).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::answer::AnswerError;
+    use protocol::{CallError, Retry, Stage};
+
+    use super::*;
+
+    fn of_call(failure: CallFailure) -> SyncStop {
+        SyncStop::Failed(SyncFailure::Call { call: "get_users", failure })
+    }
+
+    #[test]
+    fn only_what_came_from_the_server_says_that_there_is_a_way_to_it() {
+        let breaks = [
+            Break::Ended,
+            Break::Stream,
+            Break::Answer(AnswerError::OutOfOrder),
+            Break::UnknownCall,
+            Break::Silent,
+            Break::Closed,
+        ];
+        for broken in breaks {
+            assert!(!of_call(CallFailure::Incomplete(broken)).reached_the_server(), "{broken}");
+            assert!(!of_call(CallFailure::NotSent(broken)).reached_the_server(), "{broken}");
+        }
+        assert!(!of_call(CallFailure::Silent).reached_the_server());
+        let said = |kind| of_call(CallError::new(kind, Stage::FirstByte, Retry::Now).into()).reached_the_server();
+        for kind in [ErrorKind::Unreachable, ErrorKind::Timeout] {
+            assert!(!said(kind), "{kind:?}");
+        }
+        let not_made = CallError::new(ErrorKind::RateLimited, Stage::Admission, Retry::Now);
+        assert!(!of_call(not_made.into()).reached_the_server(), "the server was not asked");
+        for kind in [ErrorKind::Server, ErrorKind::BadResponse, ErrorKind::Unauthorized, ErrorKind::RateLimited] {
+            assert!(said(kind), "{kind:?}");
+        }
+        assert!(!SyncStop::Failed(SyncFailure::Cancelled).reached_the_server());
+        assert!(!SyncStop::Panicked.reached_the_server());
     }
 }

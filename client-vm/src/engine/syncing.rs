@@ -1,76 +1,28 @@
 //! When to sync, and what becomes of it.
 
+mod schedule;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Event, Failure, SessionEnd, SyncOutcome, SyncReport, SyncStart};
+use control::{Event, Failure, FailureKind, SessionEnd, SyncOutcome, SyncReport, SyncStart};
+use protocol::Scope;
 use protocol::value::{SourceId, Timestamp};
 use qubes_rpc::qrexec::QrexecCall;
 use tokio::task::Id;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::schedule::Schedule;
+use self::schedule::Told;
 use super::handle::Answer;
 use super::session::SessionState;
 use super::sync_task::{Opened, SyncEnded, SyncStop, SyncTask};
 use super::{Ended, Engine, given_up};
 use crate::failure;
-use crate::settings::SyncSettings;
 use crate::store::mirror;
 use crate::sync::{Erases, SnapshotNumber, Synced};
-
-/// When syncs start by themselves, and whether what is shown is old.
-#[derive(Debug)]
-pub(super) struct Schedule {
-    settings: SyncSettings,
-    /// When the next one starts.
-    pub(super) next: Option<Instant>,
-    /// How many have failed in a row.
-    failures: u32,
-    /// Whether it was told that what is shown is old.
-    pub(super) stale: bool,
-    /// When that is so, if no sync succeeds until then.
-    pub(super) stale_at: Option<Instant>,
-}
-
-/// After how many failures in a row what is shown counts as old.
-const STALE_FAILURES: u32 = 3;
-/// How many times as long as it took nothing is asked after a sync: the link and the server are shared.
-const REST: u32 = 4;
-
-impl Schedule {
-    pub(super) fn new(settings: SyncSettings) -> Self {
-        Self { settings, next: None, failures: 0, stale: false, stale_at: None }
-    }
-
-    /// A session begins.
-    pub(super) fn begin(&mut self) {
-        self.failures = 0;
-        self.stale_at = Some(Instant::now() + self.settings.stale);
-    }
-
-    /// The session is over.
-    fn end(&mut self) {
-        self.next = None;
-        self.stale_at = None;
-        self.stale = false;
-    }
-
-    /// A sync has succeeded.
-    fn succeeded(&mut self, took: Duration) {
-        let now = Instant::now();
-        self.failures = 0;
-        self.next = Some(now + self.settings.interval.max(took.saturating_mul(REST)));
-        self.stale_at = Some(now + self.settings.stale);
-    }
-
-    /// A sync has failed.
-    fn failed(&mut self, jitter: f64) {
-        self.failures = self.failures.saturating_add(1);
-        self.next = Some(Instant::now() + self.settings.waits.after(self.failures, jitter));
-    }
-}
 
 /// A sync that somebody asked for, and who waits for its end.
 #[derive(Debug)]
@@ -111,12 +63,23 @@ impl Engine {
             give_all(asked.waiting, &Err(failure::not_signed_in()));
             return;
         };
+        let asks = self.proxy.asks(Scope::Metadata);
+        let is_open = self.metadata.as_ref().is_some_and(|call| call.connection().broken_by().is_none());
+        let may_open = std::mem::take(&mut self.lists_wanted) || !asks;
+        self.schedule.started();
+        if !is_open && !may_open {
+            // Nothing but the user's word asks dom0 again.
+            self.close_metadata();
+            let told = self.not_opened.get_or_insert_with(dom0_would_ask).clone();
+            give_all(asked.waiting, &Err(told));
+            return;
+        }
         let start = SyncStart { asked: asked.at, started: self.clock.now() };
-        self.schedule.next = None;
         let cancel = CancellationToken::new();
         let task = SyncTask {
             proxy: self.proxy.clone(),
             call: self.metadata.clone(),
+            may_open,
             token: session.token.clone(),
             api_level: session.api_level,
             store: self.store.clone(),
@@ -133,6 +96,28 @@ impl Engine {
         self.emit(Event::SyncStarted(start));
     }
 
+    /// The user wants the lists: dom0 may ask once more about the calls that bring them, and what comes after them.
+    pub(super) fn let_dom0_ask(&mut self) {
+        self.lists_wanted = true;
+        if self.proxy.asks(Scope::Download) {
+            self.downloading.forget_refusals();
+        }
+    }
+
+    /// Starts a sync at once, in the place of the running one: whoever waits for that waits for this one. Where dom0 asks about
+    /// the lists' call the running one is left its call, and its time.
+    pub(super) fn sync_anew(&mut self) {
+        let at = self.clock.now();
+        match &mut self.running {
+            Some(running) if !self.proxy.asks(Scope::Metadata) => {
+                running.cancel.cancel();
+                let waiting = std::mem::take(&mut running.waiting);
+                self.again.get_or_insert_with(|| Asked { at, waiting: Vec::new() }).waiting.extend(waiting);
+            }
+            Some(_) | None => self.ask_sync(None),
+        }
+    }
+
     /// Stops the running sync, drops the one to follow and closes the calls: the session is over.
     pub(super) fn stop_syncing(&mut self, told: Failure) {
         if let Some(running) = &self.running {
@@ -142,7 +127,9 @@ impl Engine {
             give_all(again.waiting, &Err(told));
         }
         self.not_opened = None;
-        self.schedule.end();
+        self.lists_wanted = false;
+        let told = self.schedule.end();
+        self.tell_age(told);
         self.close_metadata();
     }
 
@@ -234,31 +221,33 @@ impl Engine {
     }
 
     fn schedule_next(&mut self, succeeded: bool, took: Duration) {
-        if succeeded {
-            self.schedule.succeeded(took);
-            if std::mem::take(&mut self.schedule.stale) {
-                self.emit(Event::SyncFresh);
-            }
-        } else {
-            self.schedule.failed(fastrand::f64());
-            if self.schedule.failures >= STALE_FAILURES {
-                self.grow_stale();
-            }
-        }
+        let told = match succeeded {
+            true => self.schedule.succeeded(took),
+            false => self.schedule.failed(fastrand::f64()),
+        };
+        self.tell_age(told);
     }
 
-    /// What is shown is old: that is told once.
+    /// There has been no success for too long.
     pub(super) fn grow_stale(&mut self) {
-        self.schedule.stale_at = None;
-        if !std::mem::replace(&mut self.schedule.stale, true) {
-            tracing::warn!("what is shown is old");
-            self.emit(Event::SyncStale { last_success: self.history.last_success });
+        let told = self.schedule.grow_stale();
+        self.tell_age(told);
+    }
+
+    fn tell_age(&self, told: Told) {
+        match told {
+            Told::Stale => {
+                tracing::warn!("what is shown is old");
+                self.emit(Event::SyncStale { last_success: self.history.last_success });
+            }
+            Told::Fresh => self.emit(Event::SyncFresh),
+            Told::Nothing => {}
         }
     }
 
     /// When the next sync starts by itself.
     pub(super) fn next_sync(&self) -> Option<Timestamp> {
-        let wait = self.schedule.next?.saturating_duration_since(Instant::now());
+        let wait = self.schedule.next()?.saturating_duration_since(Instant::now());
         let at = self.clock.now().get().saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
         Some(Timestamp::try_new(at).unwrap_or(Timestamp::MAX))
     }
@@ -288,6 +277,11 @@ impl Engine {
     }
 }
 
+/// No sync is made: the call for the lists is lost, and somebody in dom0 would be asked about another one.
+fn dom0_would_ask() -> Failure {
+    failure::failure(FailureKind::PolicyRefused, "dom0 would be asked about the lists again: run `splitdrop refresh`")
+}
+
 /// What whoever asked for a sync is told: its report, or why it failed.
 fn outcome_for_waiting(report: &SyncReport) -> Result<SyncReport, Failure> {
     match &report.outcome {
@@ -300,6 +294,30 @@ fn outcome_for_waiting(report: &SyncReport) -> Result<SyncReport, Failure> {
 fn give_all(waiting: Vec<Answer<SyncReport>>, result: &Result<SyncReport, Failure>) {
     for answer in waiting {
         answer.give(result.clone());
+    }
+}
+
+#[cfg(test)]
+impl Engine {
+    /// Lets a sync run that comes to no end by itself. Gives what hears of its end.
+    pub(super) fn hanging_sync(&mut self) -> tokio::sync::oneshot::Receiver<Result<SyncReport, Failure>> {
+        let (answer, waiting) = tokio::sync::oneshot::channel();
+        let task = self.tasks.spawn(std::future::pending()).id();
+        let start = SyncStart { asked: Timestamp::MAX, started: Timestamp::MAX };
+        let (cancel, answer) = (CancellationToken::new(), Answer::new(answer));
+        self.running = Some(RunningSync { start, begun: Instant::now(), waiting: vec![answer], cancel, task });
+        waiting
+    }
+
+    /// Whether the running sync was told to end; none where none runs.
+    pub(super) fn running_is_cancelled(&self) -> Option<bool> {
+        self.running.as_ref().map(|running| running.cancel.is_cancelled())
+    }
+
+    /// The running sync ends as one that was told to.
+    pub(super) async fn end_hanging_sync(&mut self) {
+        let cancelled = SyncStop::Failed(crate::sync::SyncFailure::Cancelled);
+        self.sync_ended(SyncEnded { call: None, result: Err(cancelled) }).await;
     }
 }
 
@@ -338,5 +356,73 @@ mod tests {
             let told = events.try_recv().ok();
             assert_eq!(told, (!old).then_some(Event::SessionEnded(SessionEnd::Expired)));
         }
+    }
+
+    /// Those of the events so far that say how old what is shown is, whether there is a way to the server, and that a
+    /// session has ended.
+    fn alarms(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Vec<&'static str> {
+        let mut alarms = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            match event {
+                Event::SyncStale { .. } => alarms.push("stale"),
+                Event::SyncFresh => alarms.push("fresh"),
+                Event::Paused(_) => alarms.push("paused"),
+                Event::Resumed => alarms.push("resumed"),
+                Event::SessionEnded(_) => alarms.push("ended"),
+                _other => {}
+            }
+        }
+        alarms
+    }
+
+    /// Case S7.
+    #[tokio::test]
+    async fn s7_what_was_told_of_a_server_that_cannot_be_reached_is_withdrawn_once_when_the_session_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let (mut engine, handle) = Engine::new(EngineParts::without_qrexec(directory.path(), store)).await.unwrap();
+        let mut events = handle.subscribe().unwrap();
+        for (why, told) in [(SessionEnd::Logout, true), (SessionEnd::Expired, true), (SessionEnd::Logout, false)] {
+            engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));
+            engine.schedule.begin();
+            if told {
+                engine.grow_stale();
+                engine.pause_network(&failure::not_signed_in());
+                assert_eq!(alarms(&mut events), ["stale", "paused"]);
+            }
+            engine.session = SessionState::Out;
+            engine.leave(why);
+            let withdrawn = if told { &["fresh", "resumed", "ended"][..] } else { &["ended"] };
+            assert_eq!(alarms(&mut events), withdrawn);
+        }
+    }
+
+    /// Case S8.
+    #[tokio::test]
+    async fn s8_a_sync_whose_task_panics_has_one_end_and_another_comes() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let (mut engine, handle) = Engine::new(EngineParts::without_qrexec(directory.path(), store)).await.unwrap();
+        let mut events = handle.subscribe().unwrap();
+        engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));
+        engine.schedule.begin();
+        let waiting = engine.hanging_sync();
+        let panicking = engine.tasks.spawn(async { panic!("a fault, which the test wants") }).id();
+        if let Some(running) = &mut engine.running {
+            running.task = panicking;
+        }
+        let ended = engine.tasks.join_next_with_id().await.unwrap();
+        engine.ended(ended).await;
+        let told = waiting.await.unwrap().unwrap_err();
+        assert_eq!((told.kind, told.message.contains("see the daemon's log")), (FailureKind::Internal, true));
+        let mut ends = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            match event {
+                Event::SyncEnded(report) => ends.push(report.outcome),
+                other => assert!(!matches!(other, Event::SyncStarted(_)), "{other:?}"),
+            }
+        }
+        assert_eq!(ends, [SyncOutcome::Failed(told)]);
+        assert!(engine.running.is_none() && engine.schedule.next().is_some());
     }
 }

@@ -8,6 +8,7 @@ use protocol::value::SoftwareVersion;
 use protocol::{Call, Hello, Limits, Scope};
 use qubes_rpc::PROXY_SERVICE;
 use qubes_rpc::name::{ServiceName, VmName};
+use qubes_rpc::places::Places;
 use qubes_rpc::qrexec::Qrexec;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -164,7 +165,10 @@ async fn health(programs: Programs, costs: Costs) -> Result<(Duration, Duration)
     let service = ServiceName::try_new(PROXY_SERVICE, Scope::Metadata.name()).map_err(|error| failed(&error))?;
     let software = SoftwareVersion::try_new(env!("CARGO_PKG_VERSION")).map_err(|error| failed(&error))?;
     let hello = Hello { scope: Scope::Metadata, limits: Limits::OURS, api_level: None, software };
-    let open = async || qrexec.open(&vm, &service, &hello, DEADLINE).await.map_err(|error| failed(&error));
+    let places = Places::new(1);
+    let open = async || {
+        qrexec.open(&vm, &service, &hello, DEADLINE, places.take().await).await.map_err(|error| failed(&error))
+    };
     let ask = async |session: &qubes_rpc::qrexec::QrexecCall| {
         let answer = session.connection().call(Call::Health, DEADLINE).await.map_err(|error| failed(&error))?;
         answer.one().await.map_err(|error| failed(&error))

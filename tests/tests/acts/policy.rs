@@ -15,7 +15,8 @@ const DELETIONS: &str = "/api/v1/sources/*";
 
 /// A newsroom where dom0 asks about calls that delete, and the client knows that.
 pub(crate) fn asking(sources: u32) -> EnvironmentOptions {
-    let mut options = options(sources, 2, "delete_asks = true\n");
+    let mut options = options(sources, 2, "");
+    options.client_config.insert_str(0, "dom0_asks = [\"delete\"]\n");
     options.policy.push(("31-splitdrop.policy".to_owned(), STRICT.to_owned()));
     options.qrexec.dom0_user = Dom0User::Present;
     options

@@ -6,6 +6,7 @@ mod ends;
 mod files;
 mod messages;
 mod pauses;
+mod places;
 mod storage;
 mod support;
 mod syncs;

@@ -2,6 +2,7 @@
 //! written is never lost.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod asking;
 mod drafts;
 mod hostile;
 mod keys;

@@ -44,6 +44,7 @@ pub(super) fn bad_configuration(error: &SettingsError) -> Check {
         | SettingsError::OtherBackend { .. }
         | SettingsError::NoKeyFile
         | SettingsError::Time(_)
+        | SettingsError::Asks(_)
         | SettingsError::Grace => "mend the file; `docs/OPERATIONS.md` lists what may stand in it",
     };
     Check::failure(name::CONFIGURATION, chain(error), next)

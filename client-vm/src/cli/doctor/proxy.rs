@@ -81,6 +81,7 @@ fn is_lasting(error: &OpenError) -> bool {
 async fn look(settings: &Settings, scope: Scope, policy: &'static str, known: &mut Known) -> Result<Check, CliError> {
     let qrexec = Qrexec { program: settings.qrexec_client.clone() };
     let proxy = Proxy::new(qrexec, settings.proxy_vm.clone(), control::greeting::own_version()?);
+    let proxy = proxy.asked_about(settings.dom0_asks.clone());
     let patience = if scope == Scope::Delete { Patience::Asking } else { Patience::Once };
     match proxy.open(scope, None, patience, || {}).await {
         Ok(call) => {
@@ -92,7 +93,7 @@ async fn look(settings: &Settings, scope: Scope, policy: &'static str, known: &m
             Ok(Check::ok(policy, "dom0 allows it"))
         }
         Err(ProxyError::Open(error)) => Ok(of_policy(policy, scope, error, known)),
-        Err(error @ (ProxyError::Call(_) | ProxyError::Name(_))) => {
+        Err(error @ (ProxyError::Call(_) | ProxyError::Name(_) | ProxyError::GivenUp)) => {
             Ok(Check::failure(policy, chain(&error), "report this fault of Splitdrop"))
         }
     }

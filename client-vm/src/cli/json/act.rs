@@ -162,8 +162,8 @@ mod tests {
         let nothing = json!({ "waiting": 0, "running": 0, "failed": 0 });
         let lanes = json!({ "acts": nothing, "messages": nothing, "files": nothing, "decrypt": nothing });
         let sync = json!({ "running": null, "last": null, "last_success": null, "next": null, "stale": false });
-        let all =
-            json!({ "format": 1, "paused": [], "downloads": [], "decrypt": nothing, "lanes": lanes, "sync": sync });
+        let all = json!({ "format": 1, "paused": [], "waiting_for_call": 0, "downloads": [], "decrypt": nothing, "lanes": lanes,
+                "sync": sync });
         let mut rest = parsed.clone();
         let queue = rest.as_object_mut().unwrap().remove("queue").unwrap();
         assert_eq!(rest, all);

@@ -59,7 +59,7 @@ pub(super) fn paused_event(reason: &PauseReason) -> Value {
 }
 
 pub(super) fn lanes(queue: &QueueStatus) -> Value {
-    let QueueStatus { paused: _, acts, messages, files, decrypt } = queue;
+    let QueueStatus { paused: _, acts, messages, files, decrypt, waiting_for_call: _ } = queue;
     json!({
         "acts": lane(*acts),
         "messages": lane(*messages),

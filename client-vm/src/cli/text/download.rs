@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use control::{
-    DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason, Wanted,
+    DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason, QueueStatus,
+    Wanted,
 };
 use protocol::value::{Designation, ItemId, Timestamp};
 
@@ -98,6 +99,16 @@ pub(in crate::cli) fn progress(progress: &Progress<'_>) -> String {
 /// A line about a download that waits for its next try.
 pub(in crate::cli) fn postponed_download(item: ItemId, reason: &str, next_try: Option<Timestamp>) -> String {
     format!("{}  {}", short_id(item.as_str()), postponed(reason, next_try))
+}
+
+/// That calls wait for others to end, in one line without an end; none when none does.
+pub(in crate::cli) fn waiting_for_call(queue: &QueueStatus) -> Option<String> {
+    let most = crate::proxy::MAX_CALLS;
+    match queue.waiting_for_call {
+        0 => None,
+        1 => Some(format!("1 waits for a call to end: at most {most} go to other VMs at the same time")),
+        some => Some(format!("{some} wait for a call to end: at most {most} go to other VMs at the same time")),
+    }
 }
 
 /// Why nothing is sent or fetched, in one line without an end; none when work goes on.

@@ -8,7 +8,7 @@ use protocol::value::Timestamp;
 
 use super::super::safe_text::{sanitized, sanitized_within};
 use super::amount::{ago, until};
-use super::download::{downloads, lane, paused};
+use super::download::{downloads, lane, paused, waiting_for_call};
 use super::{NAME_COLUMNS, counted, outcome, reading, short_id, short_time, table};
 
 /// Why nothing goes on, if that is so; the acts and then the downloads that wait, are under way, or were refused or have
@@ -16,6 +16,7 @@ use super::{NAME_COLUMNS, counted, outcome, reading, short_id, short_time, table
 pub(in crate::cli) fn queue(status: &Status, acts: &[QueueEntry], entries: &[DownloadEntry], now: Timestamp) -> String {
     let queue = &status.queue;
     let mut parts: Vec<_> = paused(&queue.paused).map(|why| format!("{why}.\n")).into_iter().collect();
+    parts.extend(waiting_for_call(queue).map(|waiting| format!("Calls: {waiting}.\n")));
     let lanes = lanes(queue);
     if acts.is_empty() && entries.is_empty() && lanes.is_empty() {
         parts.push("Nothing waits.\n".to_owned());

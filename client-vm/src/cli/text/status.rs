@@ -64,6 +64,9 @@ pub(in crate::cli) fn status(status: &Status, now: Timestamp) -> String {
     for reason in &status.queue.paused {
         line("paused", &download::reason(reason));
     }
+    if let Some(waiting) = download::waiting_for_call(&status.queue) {
+        line("calls", &waiting);
+    }
     line("proxy", &proxy(&status.proxy));
     let openpgp = &status.openpgp;
     let backend = sanitized(&openpgp.backend);
@@ -209,6 +212,7 @@ mod tests {
             next_sync: Some(at(100)),
             stale: true,
             queue: QueueStatus {
+                waiting_for_call: 2,
                 paused: vec![PauseReason::NoSession, PauseReason::User],
                 acts: lane(2, 1),
                 messages: lane(312, 4),
@@ -232,6 +236,7 @@ mod tests {
              decrypting   3 waiting, 2 of them being decrypted\n\
              paused       nobody is signed in: run `splitdrop login`\n\
              paused       paused by you: run `splitdrop resume`\n\
+             calls        2 wait for a call to end: at most 8 go to other VMs at the same time\n\
              proxy        not connected\n\
              private key  by split-gpg\n\
              newsroom key AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA AAAA\n"

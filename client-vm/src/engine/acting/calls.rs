@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use control::ActId;
+use control::{ActId, ActKind};
 use protocol::Scope;
 use qubes_rpc::qrexec::QrexecCall;
 use tokio::time::Instant;
@@ -27,6 +27,22 @@ impl CallKey {
             Work::Star | Work::Unstar | Work::Seen(_) => Self::Marks,
             Work::DeleteSource | Work::DeleteItem(_) => Self::Deletions(batch.act),
             Work::Reply(_) => Self::Reply(batch.act),
+        }
+    }
+
+    /// Whether acts of the kind are sent in the call for marks.
+    pub(super) fn is_for_marks(kind: ActKind) -> bool {
+        match kind {
+            ActKind::Star | ActKind::Unstar | ActKind::Seen => true,
+            ActKind::DeleteSource | ActKind::DeleteItem | ActKind::Reply => false,
+        }
+    }
+
+    /// Whether somebody in dom0 may be asked about each, for all that is known here: it is for one decision of the user's.
+    fn is_one_decision(self) -> bool {
+        match self {
+            Self::Marks => false,
+            Self::Deletions(_) | Self::Reply(_) => true,
         }
     }
 
@@ -147,28 +163,30 @@ impl Calls {
         UsedUp::No
     }
 
-    /// Whether there is room for one more call, and the idle one that had to go for it. While a deletion's call is opening
-    /// no other may. Where `delete_asks` deletions leave one place to marks, and the call of one goes only when it has been
-    /// idle for long: what is left of its act needs the user's word then.
+    /// Whether there is room for one more call, and the idle one that had to go for it. While a call is opening that
+    /// somebody in dom0 may be asked about no other such may: what else there is to do goes on meanwhile. Where dom0 `asks`
+    /// about calls, deletions leave one place to marks, and such a call goes only when it has been idle for long: what is
+    /// left of its act needs the user's word then.
     pub(super) fn make_room(
         &mut self,
         key: CallKey,
         most: usize,
-        delete_asks: bool,
+        asks: impl Fn(Scope) -> bool,
         now: Instant,
     ) -> (bool, Option<Arc<QrexecCall>>) {
-        let deletes = |key: &CallKey| matches!(key, CallKey::Deletions(_));
-        let opening = |(key, state): &(CallKey, State)| deletes(key) && matches!(state, State::Opening);
-        if deletes(&key) && self.calls.iter().any(opening) {
+        let may_be_asked = |key: CallKey| key.is_one_decision() || asks(key.scope());
+        let opening = |(key, state): &(CallKey, State)| may_be_asked(*key) && matches!(state, State::Opening);
+        if may_be_asked(key) && self.calls.iter().any(opening) {
             return (false, None);
         }
+        let deletes = |key: &CallKey| matches!(key, CallKey::Deletions(_));
         let deletions = self.calls.iter().filter(|(key, _)| deletes(key)).count();
-        let no_more_deletions = delete_asks && deletes(&key) && deletions + 1 >= most;
+        let no_more_deletions = asks(Scope::Delete) && deletes(&key) && deletions + 1 >= most;
         if self.calls.len() < most && !no_more_deletions {
             return (true, None);
         }
         let idle = self.calls.iter().position(|(known, state)| match state {
-            State::Open { running: 0, idle_at, .. } if delete_asks && deletes(known) => *idle_at <= now,
+            State::Open { running: 0, idle_at, .. } if asks(known.scope()) => *idle_at <= now,
             State::Open { running: 0, .. } => !no_more_deletions,
             State::Open { .. } | State::Opening => false,
         });
@@ -220,7 +238,7 @@ impl Calls {
         }
     }
 
-    /// Removes the calls for marks that nobody has used for long.
+    /// Removes the call for marks if nobody has used it for long. Not to be called where dom0 asks about it.
     pub(super) fn close_idle(&mut self, now: Instant) -> Vec<Arc<QrexecCall>> {
         let idle = |key: &CallKey, state: &State| {
             *key == CallKey::Marks && matches!(state, State::Open { running: 0, idle_at, .. } if *idle_at <= now)
@@ -235,11 +253,11 @@ impl Calls {
     }
 
     /// When the next of them will have been idle for long.
-    pub(super) fn next_idle(&self) -> Option<Instant> {
+    pub(super) fn next_idle(&self, now: Instant) -> Option<Instant> {
         self.calls
             .iter()
             .filter_map(|(key, state)| match state {
-                State::Open { running: 0, idle_at, .. } if *key == CallKey::Marks => Some(*idle_at),
+                State::Open { running: 0, idle_at, .. } if *key == CallKey::Marks && *idle_at > now => Some(*idle_at),
                 State::Open { .. } | State::Opening => None,
             })
             .min()

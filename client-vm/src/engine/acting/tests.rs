@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use control::{ActState, QueueEntry};
 use protocol::value::{Timestamp, Username};
+use qubes_rpc::connection::HelloError;
 use rusqlite::params;
 use tokio::sync::broadcast::Receiver;
 
@@ -195,4 +196,40 @@ async fn a_clock_that_is_set_back_lets_a_deletion_wait_once_more_and_no_longer()
     clock.fetch_add(micros(GRACE), Ordering::SeqCst);
     engine.send_acts().await;
     assert_eq!(opening(&engine), [CallKey::Deletions(act)]);
+}
+
+/// The proxy in its handshake, or somebody in dom0.
+#[tokio::test]
+async fn a_call_that_nobody_answers_holds_up_nothing_but_itself() {
+    for asks in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut engine, mut events) = engine(directory.path()).await;
+        if asks {
+            engine.proxy = engine.proxy.clone().asked_about([Scope::Mark].into_iter().collect());
+        }
+        take_stars(&engine).await;
+        engine.send_acts().await;
+        let task = *engine.acting.opening.keys().next().unwrap();
+        let silent = OpenError::Hello { vm: "sd-proxy".parse().unwrap(), source: HelloError::TimedOut };
+        engine.act_call_opened(task, Err(silent.into())).await;
+        assert_eq!(engine.pause_reasons(), []);
+        while let Ok(event) = events.try_recv() {
+            assert!(!matches!(event, Event::Paused(_)), "{event:?}");
+        }
+        assert!(engine.acting.opening.is_empty(), "it is not tried again at once");
+        let (lane, now) = (engine.lane(), engine.clock.now());
+        let queue = engine.store.read(move |transaction| outbox::queue(transaction, now, &lane)).await.unwrap();
+        let state = if asks { ActState::Held } else { ActState::Waiting };
+        assert!(queue.len() == 2 && queue.iter().all(|entry| entry.state == state), "{queue:?}");
+
+        // Time alone helps only where dom0 does not ask.
+        for barred in engine.acting.barred.values_mut() {
+            barred.until = barred.until.map(|_| Instant::now());
+        }
+        engine.send_acts().await;
+        assert_eq!(engine.acting.opening.len(), usize::from(!asks));
+        engine.acting.let_dom0_ask();
+        engine.send_acts().await;
+        assert_eq!(engine.acting.opening.len(), 1);
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use control::{DownloadLane, DownloadStep, Failure, FailureKind, SessionEnd};
+use protocol::Scope;
 use protocol::value::Timestamp;
 use qubes_rpc::qrexec::OpenError;
 use tokio::task::Id;
@@ -15,6 +16,9 @@ use crate::engine::session::SessionState;
 use crate::failure::{self, failure};
 use crate::proxy::ProxyError;
 use crate::store::downloads::{self, Wait};
+
+/// How long to rest where only the user can say that it goes on: as good as for ever.
+const UNTIL_THE_USER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// How an item waits for its next attempt; [`Wait`] says what each means.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +52,10 @@ impl Engine {
             FetchEnded::Fetched(Err(error)) => self.fetch_failed(&fetching, &error).await,
             FetchEnded::NotOpened(error) => {
                 let told = failure::of_proxy(&error);
-                self.downloads_not_opened(&error, &told);
+                // Where dom0 asks about each file, what it says of one says nothing of the others.
+                if !self.goes_on_by_the_user(fetching.lane) {
+                    self.downloads_not_opened(&error, &told);
+                }
                 self.postpone(&fetching, &told.message, Delay::None).await;
             }
         }
@@ -64,13 +71,30 @@ impl Engine {
     /// A call for downloads could not be opened. Where dom0 lets none through, or cannot start the VM, which looks the same,
     /// only downloads wait.
     pub(in crate::engine) fn downloads_not_opened(&mut self, error: &ProxyError, told: &Failure) {
-        if matches!(error, ProxyError::Open(OpenError::Refused { .. } | OpenError::NoSuchService { .. })) {
-            tracing::warn!("downloads wait: their calls are refused");
+        let refused = matches!(error, ProxyError::Open(OpenError::Refused { .. } | OpenError::NoSuchService { .. }));
+        if refused || error.nobody_answered() {
+            tracing::warn!("downloads wait: their calls are refused, or nobody answers");
             self.downloading.refusals = self.downloading.refusals.saturating_add(1);
-            let wait = self.acting.waits().after(self.downloading.refusals, fastrand::f64());
+            let wait = match self.proxy.asks(Scope::Download) {
+                true => UNTIL_THE_USER,
+                false => self.acting.waits().after(self.downloading.refusals, fastrand::f64()),
+            };
             self.downloading.rest = Some(Instant::now() + wait);
         } else {
             self.pause_network(told);
+        }
+    }
+
+    /// Whether dom0 asks about each call of the lane's: then what is not fetched in one is fetched only when the user says
+    /// so again.
+    fn goes_on_by_the_user(&self, lane: DownloadLane) -> bool {
+        lane == DownloadLane::Files && self.proxy.asks(Scope::Download)
+    }
+
+    /// What rests goes on, unless only the user can say so.
+    pub(in crate::engine) fn end_downloads_rest(&mut self) {
+        if !self.proxy.asks(Scope::Download) {
+            self.downloading.forget_refusals();
         }
     }
 
@@ -97,7 +121,7 @@ impl Engine {
         match verdict {
             Verdict::Cancelled => {}
             Verdict::SessionOver => {
-                self.postpone(fetching, &reason, Delay::None).await;
+                self.put_back(fetching, &reason, Delay::None).await;
                 self.session = SessionState::Out;
                 self.leave(SessionEnd::Expired);
             }
@@ -107,6 +131,10 @@ impl Engine {
             }
             Verdict::Lost => {
                 self.close_messages_call_if_broken();
+                if fetching.lane == DownloadLane::Messages && self.proxy.asks(Scope::Download) {
+                    // dom0 would be asked about another call.
+                    self.downloading.rest = Some(Instant::now() + UNTIL_THE_USER);
+                }
                 // A proxy that ends as soon as it is asked would be started again and again.
                 self.pause_network(&failure(FailureKind::Unreachable, reason.clone()));
                 self.postpone(fetching, &reason, Delay::Suspected).await;
@@ -123,6 +151,7 @@ impl Engine {
         }
     }
 
+    /// The item is fetched only when the user says so.
     async fn fail(&mut self, fetching: &Fetching, reason: String) {
         let (item, stored) = (fetching.candidate.item, reason.clone());
         let failed = self.store.write(move |transaction| downloads::fail(transaction, item, &stored)).await;
@@ -139,6 +168,14 @@ impl Engine {
 
     /// The item goes back to its place, and waits there.
     async fn postpone(&mut self, fetching: &Fetching, reason: &str, delay: Delay) {
+        if self.goes_on_by_the_user(fetching.lane) {
+            return self.fail(fetching, reason.to_owned()).await;
+        }
+        self.put_back(fetching, reason, delay).await;
+    }
+
+    /// The same, whatever dom0 asks about.
+    async fn put_back(&mut self, fetching: &Fetching, reason: &str, delay: Delay) {
         let (item, stored, now) = (fetching.candidate.item, reason.to_owned(), self.clock.now());
         let (waits, jitter) = (self.acting.waits(), fastrand::f64());
         let postponed = self.store.write(move |transaction| {

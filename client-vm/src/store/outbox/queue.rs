@@ -22,6 +22,10 @@ pub struct Lane {
     pub opening: HashSet<ActId>,
     /// Whether the call for marks is being opened.
     pub opening_marks: bool,
+    /// Those that go on only by the user's word: dom0 would be asked again, and their calls are not there.
+    pub held: HashSet<ActId>,
+    /// Whether the same holds for marks.
+    pub held_marks: bool,
     /// Whether anybody is signed in: only then time of grace runs, and only then it can be made use of.
     pub signed_in: bool,
 }
@@ -60,6 +64,8 @@ pub fn queue(transaction: &Transaction<'_>, now: Timestamp, lane: &Lane) -> Resu
             _ if own && lane.opening.contains(&act) => ActState::Opening,
             "pending" if own && lane.opening_marks && is_mark(kind) => ActState::Opening,
             _ if held && !lane.open.contains(&act) => ActState::Held,
+            "pending" if own && lane.held.contains(&act) && !lane.open.contains(&act) => ActState::Held,
+            _ if own && lane.held_marks && is_mark(kind) => ActState::Held,
             "pending" if own && lane.signed_in && row.get(15)? => ActState::Grace,
             "pending" => ActState::Waiting,
             _ => ActState::Unconfirmed,
