@@ -12,8 +12,8 @@ use serde_json::Value;
 use staging::isolation::OPT_OUT;
 use staging::processes;
 use staging::programs::Programs;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{Child, Command};
 
 /// A bound for what hangs, not a measure.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -167,41 +167,74 @@ async fn a_demo_with_a_step_that_fails_says_why_ends_with_1_and_leaves_nothing()
     assert_eq!(processes::with_directory(&scratch).unwrap(), [] as [u32; 0]);
 }
 
-/// What `up` prints, up to its end.
-struct Printed(String);
+/// An environment to play with. It is told to end also when a test fails: killed, it would leave its daemon.
+struct Up {
+    child: Child,
+    /// What it has printed.
+    printed: String,
+}
 
-impl Printed {
+impl Up {
+    async fn start(mut command: Command) -> Self {
+        command.kill_on_drop(false).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut up = Self { child: command.spawn().unwrap(), printed: String::new() };
+        let mut lines = BufReader::new(up.child.stdout.take().unwrap()).lines();
+        while !up.printed.contains("\nCtrl-C ends it") {
+            let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+            up.printed += &(line.unwrap_or_else(|| panic!("it ended: {}", up.printed)) + "\n");
+        }
+        up
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(id) = self.child.id() {
+            kill(Pid::from_raw(i32::try_from(id).unwrap()), signal).unwrap();
+        }
+    }
+
+    /// Has it end by a signal, which it must in order; gives what it said on standard error.
+    async fn end(mut self, signal: Signal) -> String {
+        let mut said = String::new();
+        let mut stderr = self.child.stderr.take().unwrap();
+        self.signal(signal);
+        let ended = async {
+            stderr.read_to_string(&mut said).await.unwrap();
+            self.child.wait().await.unwrap()
+        };
+        let status = tokio::time::timeout(PATIENCE, ended).await.unwrap();
+        assert_eq!(status.code(), Some(0), "{said}");
+        said
+    }
+
     /// The variables that it says to export, as a shell reads them.
     fn exports(&self) -> String {
-        self.0
-            .lines()
-            .filter(|line| line.trim_start().starts_with("export "))
-            .fold(String::new(), |all, line| all + line + "\n")
+        let exports = self.printed.lines().filter(|line| line.trim_start().starts_with("export "));
+        exports.fold(String::new(), |all, line| all + line + "\n")
     }
 
     /// The commands that it says to type.
     fn commands(&self) -> Vec<&str> {
-        self.0.lines().map(str::trim).filter(|line| line.starts_with('\'')).collect()
+        self.printed.lines().map(str::trim).filter(|line| line.starts_with('\'')).collect()
     }
 
     fn directory(&self) -> PathBuf {
-        self.0.lines().find_map(|line| line.strip_prefix("Logs and data: ")).unwrap().into()
+        self.printed.lines().find_map(|line| line.strip_prefix("Logs and data: ")).unwrap().into()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGTERM);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn up_prints_commands_that_work_and_ends_at_ctrl_c_with_nothing_left() {
-    let mut up = staging(&["up", "--sources", "3"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines();
-    let mut printed = String::new();
-    while !printed.contains("\nCtrl-C ends it") {
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
-        printed += &(line.unwrap_or_else(|| panic!("it ended: {printed}")) + "\n");
-    }
-    let printed = Printed(printed);
+    let up = Up::start(staging(&["up", "--sources", "3"])).await;
+    let exports = up.exports();
     let shell = |line: &str| {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", &format!("{}{line}", printed.exports())]).stdin(Stdio::null()).kill_on_drop(true);
+        command.args(["-c", &format!("{exports}{line}")]).stdin(Stdio::null()).kill_on_drop(true);
         command
     };
     let works = async |line: &str| {
@@ -210,7 +243,7 @@ async fn up_prints_commands_that_work_and_ends_at_ctrl_c_with_nothing_left() {
         text(&output.stdout).to_owned()
     };
     let mut source = String::new();
-    let commands = printed.commands();
+    let commands = up.commands();
     for line in &commands {
         if line.ends_with(" watch") {
             let mut child = shell(&format!("exec {line}")).stdout(Stdio::piped()).spawn().unwrap();
@@ -230,39 +263,23 @@ async fn up_prints_commands_that_work_and_ends_at_ctrl_c_with_nothing_left() {
     for played in ["new_source", "new_message", "new_file", "end_sessions", "purge", "freeze_lists", "thaw_lists"] {
         assert!(run.contains(played), "{run:?}");
     }
-    assert!(commands.len() >= 13, "{}", printed.0);
+    assert!(commands.len() >= 13, "{}", up.printed);
 
-    let directory = printed.directory();
+    let directory = up.directory();
     assert!(directory.is_dir());
-    kill(Pid::from_raw(i32::try_from(up.id().unwrap()).unwrap()), Signal::SIGINT).unwrap();
-    let ended = tokio::time::timeout(PATIENCE, up.wait_with_output()).await.unwrap().unwrap();
-    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let said = up.end(Signal::SIGINT).await;
     assert!(!directory.exists(), "its directory stays");
     assert_eq!(processes::with_directory(&directory).unwrap(), [] as [u32; 0]);
-    assert_eq!(text(&ended.stderr).contains("NOT ISOLATED"), no_walls_wanted());
+    assert_eq!(said.contains("NOT ISOLATED"), no_walls_wanted());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn up_says_that_it_has_no_walls() {
-    let mut up = staging(&["up", "--sources", "0"]);
-    let mut up = up.env(OPT_OUT, "1").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines();
-    while !tokio::time::timeout(PATIENCE, lines.next_line())
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap()
-        .starts_with("Ctrl-C ends it")
-    {}
-    kill(Pid::from_raw(i32::try_from(up.id().unwrap()).unwrap()), Signal::SIGTERM).unwrap();
-    let ended = tokio::time::timeout(PATIENCE, up.wait_with_output()).await.unwrap().unwrap();
-    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
-    let said = text(&ended.stderr);
-    assert_eq!(
-        said.lines().filter(|line| line.starts_with("NOT ISOLATED: ") && line.contains(OPT_OUT)).count(),
-        1,
-        "{said}"
-    );
+    let mut command = staging(&["up", "--sources", "0"]);
+    command.env(OPT_OUT, "1");
+    let said = Up::start(command).await.end(Signal::SIGTERM).await;
+    let told = said.lines().filter(|line| line.starts_with("NOT ISOLATED: ") && line.contains(OPT_OUT));
+    assert_eq!(told.count(), 1, "{said}");
 }
 
 /// What a benchmark prints as JSON.
