@@ -9,6 +9,7 @@ use staging::generator::MARLOW;
 use staging::qrexec::broker::{Dom0User, EventKind, RefusedBy, Reply};
 use staging::qrexec::policy::{Call, Decision, Policy, PolicyError, Refusal};
 use staging::qrexec::system::{QubeName, System};
+use staging::server::{Command, KeyChoice, Outcome, SourceState};
 
 const SHIPPED: &str = include_str!("../../qubes-rpc/dom0/31-splitdrop.policy");
 /// The exit code for a call that dom0 refused.
@@ -198,5 +199,28 @@ async fn a_mark_that_dom0_says_no_to_is_refused_and_asked_about_again_only_by_th
     answer(&environment, Reply::Yes(None)).await;
     while watch.until("act").await.unwrap()["step"] != "confirmed" {}
     assert_eq!(questions(&environment), 2);
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_dom0_says_no_to_is_asked_about_again_only_by_the_users_word() {
+    let environment = asked_about(Scope::Download).await;
+    let control = environment.server().control();
+    let created = Command::NewSource { designation: None, key: KeyChoice::Any, state: SourceState::Listed };
+    let Outcome::Source { uuid: source, .. } = control.apply(created).unwrap() else { unreachable!() };
+    let Outcome::Item { uuid: file, .. } = control.apply(Command::NewFile { source, size: 5_000 }).unwrap() else {
+        unreachable!()
+    };
+    environment.login(&MARLOW).await.unwrap();
+    environment.json(&["refresh"], "").await.unwrap();
+    let mut watch = environment.watch().await.unwrap();
+    for (reply, step) in [(Reply::No, "failed"), (Reply::Yes(None), "stored")] {
+        let before = questions(&environment);
+        environment.json(&["download", file.as_str()], "").await.unwrap();
+        answer(&environment, reply).await;
+        while watch.until("download").await.unwrap()["step"] != step {}
+        environment.json(&["refresh"], "").await.unwrap();
+        assert_eq!(questions(&environment), before + 1, "{step}");
+    }
     environment.stop().await.unwrap();
 }

@@ -207,6 +207,10 @@ async fn a_call_that_nobody_answers_holds_up_nothing_but_itself() {
         if asks {
             engine.proxy = engine.proxy.clone().asked_about([Scope::Mark].into_iter().collect());
         }
+        let (journalist, username) = (engine.session.journalist().unwrap(), Username::try_new("nobody").unwrap());
+        let signed_in =
+            move |transaction: &rusqlite::Transaction<'_>| mirror::store_journalist(transaction, journalist, &username);
+        engine.store.write(signed_in).await.unwrap();
         take_stars(&engine).await;
         engine.send_acts().await;
         let task = *engine.acting.opening.keys().next().unwrap();
