@@ -176,7 +176,7 @@ impl Listener for Conversation<'_> {
     }
 
     fn limit(&self) -> Option<(Duration, DecryptError)> {
-        self.status.is_working().then(|| (self.unpacking, DecryptError::Stalled(self.unpacking)))
+        self.status.is_working().then_some((self.unpacking, DecryptError::Stalled(self.unpacking)))
     }
 }
 
