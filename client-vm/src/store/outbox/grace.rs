@@ -18,11 +18,18 @@ use protocol::value::{Designation, JournalistId, Timestamp};
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
 use super::parse_kind;
+use super::snapshot::SET_ASIDE;
 use crate::store::StoreError;
 
 /// The condition that a row is in its time of grace, or past it and neither sent nor asked about.
 pub(super) const IN_GRACE: &str = "kind IN ('delete_source', 'delete_item') AND state = 'pending' AND attempts = 0
     AND wait_us IS NOT NULL AND NOT held";
+
+/// The condition that a row is in its time of grace at `now`, a parameter of the statement: not past it. (Where the clock was
+/// set back it begins anew.)
+pub(in crate::store) fn grace_is_left(now: &str) -> String {
+    format!("{IN_GRACE} AND (wait_from_us > {now} OR wait_from_us + wait_us > {now})")
+}
 
 /// Nothing was taken back.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +49,9 @@ pub enum UndoError {
     /// The act was sent.
     #[error("act {} has been sent, and can no longer be taken back", .0.0)]
     Sent(ActId),
+    /// What the act was to delete is not on the server's list.
+    #[error("what act {} was to delete is no longer on the server: there is nothing to bring back", .0.0)]
+    Gone(ActId),
     /// The act was refused.
     #[error("act {act} was refused and deletes nothing: `splitdrop dismiss {act}` forgets it", act = .0.0)]
     Refused(ActId),
@@ -139,7 +149,9 @@ fn undo_one(transaction: &Transaction<'_>, journalist: JournalistId, act: ActId)
         "act = ?1 AND journalist_id = ?2 AND kind IN ('delete_source', 'delete_item') AND state = 'pending'";
     let key = params![act_number(act), journalist.as_str()];
     let mut select = transaction.prepare_cached(&format!(
-        "SELECT kind, source_id, count(*), (SELECT designation FROM server_source AS s WHERE s.id = source_id)
+        "SELECT kind, source_id, count(*), coalesce(
+                (SELECT designation FROM server_source AS s WHERE s.id = source_id),
+                (SELECT designation FROM local_removed_source AS r WHERE r.id = source_id))
          FROM outbox WHERE {UNSENT} GROUP BY kind, source_id ORDER BY min(id)"
     ))?;
     let (mut rows, mut undone) = (select.query(key)?, Vec::new());
@@ -162,17 +174,18 @@ fn read_undone(row: &Row<'_>, act: ActId) -> Result<Undone, StoreError> {
 
 /// Why nothing of an act can be taken back.
 fn why_not(transaction: &Transaction<'_>, journalist: JournalistId, act: ActId) -> Result<UndoError, UndoError> {
-    let found: Option<(String, bool)> = transaction
-        .prepare_cached(
-            "SELECT kind, state = 'refused' FROM outbox WHERE act = ?1 AND journalist_id = ?2
-             ORDER BY state = 'refused' LIMIT 1",
-        )?
-        .query_row(params![act_number(act), journalist.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+    let found: Option<(String, bool, bool)> = transaction
+        .prepare_cached(&format!(
+            "SELECT kind, state = 'refused', {SET_ASIDE} AND NOT sent FROM outbox WHERE act = ?1 AND journalist_id = ?2
+             ORDER BY state = 'refused' LIMIT 1"
+        ))?
+        .query_row(params![act_number(act), journalist.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?;
-    let Some((kind, refused)) = found else { return Ok(UndoError::NoAct(act)) };
+    let Some((kind, refused, gone)) = found else { return Ok(UndoError::NoAct(act)) };
     Ok(match parse_kind(&kind).map_err(StoreError::from)? {
         ActKind::Star | ActKind::Unstar | ActKind::Seen | ActKind::Reply => UndoError::NoDeletion(act),
         ActKind::DeleteSource | ActKind::DeleteItem if refused => UndoError::Refused(act),
+        ActKind::DeleteSource | ActKind::DeleteItem if gone => UndoError::Gone(act),
         ActKind::DeleteSource | ActKind::DeleteItem => UndoError::Sent(act),
     })
 }

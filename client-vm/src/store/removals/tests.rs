@@ -82,7 +82,7 @@ impl Inbox {
             let held = hold(transaction, &plan, now)?;
             mirror::apply(transaction, &plan)?;
             listed_again(transaction, now)?;
-            outbox::after_snapshot(transaction, number, now, Duration::from_secs(3600), true)?;
+            outbox::after_snapshot(transaction, number, now, Duration::from_secs(3600), &plan)?;
             Ok(held)
         });
         held.iter().map(number_of).collect()

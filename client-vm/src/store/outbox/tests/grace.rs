@@ -242,3 +242,30 @@ fn a_retry_does_not_wait_any_longer() {
     assert_eq!(machine.deal(Deal::Cancel, 2), Some(1));
     assert!(!machine.being_deleted(Who::Anna, OTHER));
 }
+
+/// What can still be taken back can be, though a list does not have it.
+#[test]
+fn a_deletion_in_its_time_of_grace_can_be_taken_back_whatever_the_server_lists() {
+    let mut store = new_store();
+    let mut machine = with_grace(&mut store, &[1]);
+    machine.delete(SOURCE);
+    machine.sync_without(SOURCE);
+    assert_eq!(machine.states(), [(1, ActState::Grace)]);
+    assert_eq!(machine.undo(&[]), Some(1));
+    machine.sync();
+    assert!(!machine.being_deleted(Who::Anna, SOURCE));
+    assert_eq!(machine.totals(), (1, 1, 1));
+}
+
+#[test]
+fn what_is_gone_when_its_time_is_over_cannot_be_taken_back_and_that_is_said() {
+    let mut store = new_store();
+    let mut machine = with_grace(&mut store, &[1]);
+    machine.delete(SOURCE);
+    machine.pass(GRACE);
+    machine.sync_without(SOURCE);
+    assert!(undo_error(&mut machine, &[1]).contains("no longer on the server"));
+    machine.sync();
+    assert_eq!(machine.undo(&[1]), Some(1), "it is there again, and was not sent");
+    assert!(!machine.being_deleted(Who::Anna, SOURCE));
+}

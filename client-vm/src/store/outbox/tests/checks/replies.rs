@@ -73,7 +73,7 @@ impl Machine<'_> {
                     let own = entry.who == viewer;
                     let runs = own && lane.running.contains(&(control::ActId(entry.act), source.id()));
                     let state = match entry.status {
-                        Status::Confirmed { .. } => None,
+                        Status::Confirmed { .. } | Status::Aside { .. } => None,
                         Status::Refused { .. } => Some(ActState::Refused),
                         Status::Open { .. } if runs => Some(ActState::Running),
                         Status::Open { sent: true } => Some(ActState::Unconfirmed),
