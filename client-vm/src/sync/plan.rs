@@ -333,7 +333,11 @@ mod tests {
     #[test]
     fn the_lists_of_a_large_server_are_taken() {
         let key = protocol::SourceKey {
-            armored: protocol::value::ArmoredKey::try_new("K".repeat(2_000)).unwrap(),
+            armored: protocol::value::ArmoredKey::try_new(format!(
+                "-----BEGIN PGP PUBLIC KEY BLOCK-----\n{}",
+                "K".repeat(2_000)
+            ))
+            .unwrap(),
             fingerprint: protocol::value::Fingerprint::try_new("A".repeat(40)).unwrap(),
         };
         let budget = Budget::default();

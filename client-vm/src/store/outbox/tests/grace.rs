@@ -217,7 +217,7 @@ fn a_clock_that_was_set_back_gives_all_of_the_time_again_and_no_more() {
 }
 
 #[test]
-fn a_snapshot_without_the_object_ends_what_waits() {
+fn snapshots_without_the_object_end_what_waits() {
     let mut store = new_store();
     let mut machine = with_grace(&mut store, &[2, 2]);
     machine.delete(SOURCE);
@@ -225,9 +225,13 @@ fn a_snapshot_without_the_object_ends_what_waits() {
     machine.colleague(What::DeleteSource(SOURCE));
     machine.colleague(What::DeleteItem(OTHER, Itm(2)));
     machine.sync();
-    assert!(machine.rows().is_empty());
     assert_eq!((machine.source(Who::Anna, SOURCE), machine.item(Who::Anna, Itm(2))), (None, None));
+    assert_eq!(machine.rows().len(), 2, "they can still be taken back");
+    machine.pass(GRACE);
+    machine.sync();
     assert!(undo_error(&mut machine, &[]).contains("nothing to undo"));
+    machine.sync();
+    assert!(machine.rows().is_empty());
 }
 
 #[test]

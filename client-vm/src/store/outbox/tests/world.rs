@@ -267,6 +267,8 @@ pub(super) struct Lists {
     pub(super) whole_sources: bool,
     pub(super) whole_submissions: bool,
     pub(super) whole_replies: bool,
+    /// Something that is there is not named.
+    pub(super) hides: bool,
 }
 
 impl Lists {
@@ -284,6 +286,7 @@ impl Lists {
             whole_sources: damage.nameless_source.is_none(),
             whole_submissions: is_reply != Some(false),
             whole_replies: is_reply != Some(true),
+            hides: damage.left_out.is_some() || damage.nameless_item.is_some(),
         }
     }
 

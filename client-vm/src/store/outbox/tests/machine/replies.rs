@@ -72,7 +72,7 @@ impl Machine<'_> {
             !lists.whole_replies && *missing < 3
         });
         let stored = self.server.answers().into_iter().map(|(_, reply)| reply);
-        self.unnamed.extend(stored.filter(|reply| !lists.items.contains_key(reply)));
+        self.unnamed.extend(stored.filter(|reply| lists.hides && !lists.items.contains_key(reply)));
         self.look_at_keys();
     }
 
