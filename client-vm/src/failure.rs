@@ -62,11 +62,9 @@ pub(crate) fn of_deal(error: &DealError) -> Failure {
 pub(crate) fn of_undo(error: &UndoError) -> Failure {
     match error {
         UndoError::NoAct(_) => failure(FailureKind::NotFound, chain(error)),
-        UndoError::Nothing
-        | UndoError::Gone(_)
-        | UndoError::NoDeletion(_)
-        | UndoError::Sent(_)
-        | UndoError::Refused(_) => failure(FailureKind::Conflict, chain(error)),
+        UndoError::Nothing | UndoError::NoDeletion(_) | UndoError::Sent(_) | UndoError::Refused(_) => {
+            failure(FailureKind::Conflict, chain(error))
+        }
         UndoError::Store(error) => of_store(error),
     }
 }

@@ -61,7 +61,11 @@ fn words(deal: Deal) -> (&'static str, &'static str) {
                  attempts = CASE state WHEN 'attempted' THEN attempts ELSE 0 END, held = 0, wait_from_us = NULL,
                  wait_us = NULL, not_deleted = 0, listed = 0, confirmed_us = NULL",
         ),
-        Deal::Cancel => ("state = 'pending'", "DELETE FROM outbox"),
+        // What was set aside and not sent may be called off too, before it is to be done again.
+        Deal::Cancel => (
+            "(state = 'pending' OR state = 'confirmed' AND confirmed_us IS NULL AND kind <> 'reply' AND NOT sent)",
+            "DELETE FROM outbox",
+        ),
         Deal::Dismiss => ("state = 'refused'", "DELETE FROM outbox"),
         Deal::Restore => ("not_deleted = 1", "DELETE FROM outbox"),
     }

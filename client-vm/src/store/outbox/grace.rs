@@ -49,9 +49,6 @@ pub enum UndoError {
     /// The act was sent.
     #[error("act {} has been sent, and can no longer be taken back", .0.0)]
     Sent(ActId),
-    /// What the act was to delete is not on the server's list.
-    #[error("what act {} was to delete is no longer on the server: there is nothing to bring back", .0.0)]
-    Gone(ActId),
     /// The act was refused.
     #[error("act {act} was refused and deletes nothing: `splitdrop dismiss {act}` forgets it", act = .0.0)]
     Refused(ActId),
@@ -145,20 +142,22 @@ pub fn undo(transaction: &Transaction<'_>, journalist: JournalistId, acts: &[Act
 }
 
 fn undo_one(transaction: &Transaction<'_>, journalist: JournalistId, act: ActId) -> Result<Vec<Undone>, UndoError> {
-    const UNSENT: &str =
-        "act = ?1 AND journalist_id = ?2 AND kind IN ('delete_source', 'delete_item') AND state = 'pending'";
+    let unsent = format!(
+        "act = ?1 AND journalist_id = ?2 AND kind IN ('delete_source', 'delete_item')
+             AND (state = 'pending' OR {SET_ASIDE} AND NOT sent)"
+    );
     let key = params![act_number(act), journalist.as_str()];
     let mut select = transaction.prepare_cached(&format!(
         "SELECT kind, source_id, count(*), coalesce(
                 (SELECT designation FROM server_source AS s WHERE s.id = source_id),
                 (SELECT designation FROM local_removed_source AS r WHERE r.id = source_id))
-         FROM outbox WHERE {UNSENT} GROUP BY kind, source_id ORDER BY min(id)"
+         FROM outbox WHERE {unsent} GROUP BY kind, source_id ORDER BY min(id)"
     ))?;
     let (mut rows, mut undone) = (select.query(key)?, Vec::new());
     while let Some(row) = rows.next()? {
         undone.push(read_undone(row, act)?);
     }
-    transaction.prepare_cached(&format!("DELETE FROM outbox WHERE {UNSENT}"))?.execute(key)?;
+    transaction.prepare_cached(&format!("DELETE FROM outbox WHERE {unsent}"))?.execute(key)?;
     Ok(undone)
 }
 
@@ -174,18 +173,17 @@ fn read_undone(row: &Row<'_>, act: ActId) -> Result<Undone, StoreError> {
 
 /// Why nothing of an act can be taken back.
 fn why_not(transaction: &Transaction<'_>, journalist: JournalistId, act: ActId) -> Result<UndoError, UndoError> {
-    let found: Option<(String, bool, bool)> = transaction
-        .prepare_cached(&format!(
-            "SELECT kind, state = 'refused', {SET_ASIDE} AND NOT sent FROM outbox WHERE act = ?1 AND journalist_id = ?2
-             ORDER BY state = 'refused' LIMIT 1"
-        ))?
-        .query_row(params![act_number(act), journalist.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+    let found: Option<(String, bool)> = transaction
+        .prepare_cached(
+            "SELECT kind, state = 'refused' FROM outbox WHERE act = ?1 AND journalist_id = ?2
+             ORDER BY state = 'refused' LIMIT 1",
+        )?
+        .query_row(params![act_number(act), journalist.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((kind, refused, gone)) = found else { return Ok(UndoError::NoAct(act)) };
+    let Some((kind, refused)) = found else { return Ok(UndoError::NoAct(act)) };
     Ok(match parse_kind(&kind).map_err(StoreError::from)? {
         ActKind::Star | ActKind::Unstar | ActKind::Seen | ActKind::Reply => UndoError::NoDeletion(act),
         ActKind::DeleteSource | ActKind::DeleteItem if refused => UndoError::Refused(act),
-        ActKind::DeleteSource | ActKind::DeleteItem if gone => UndoError::Gone(act),
         ActKind::DeleteSource | ActKind::DeleteItem => UndoError::Sent(act),
     })
 }

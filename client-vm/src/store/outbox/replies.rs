@@ -80,7 +80,8 @@ pub fn forget_gone(transaction: &Transaction<'_>) -> Result<(), StoreError> {
         format!("DELETE FROM local_draft WHERE {GONE}"),
         format!(
             "DELETE FROM local_key WHERE {GONE} AND (fingerprint IS NULL OR source_id IN (
-                 SELECT source_id FROM outbox WHERE kind = 'delete_source' AND state = 'confirmed'
+                 SELECT source_id FROM outbox
+                 WHERE kind = 'delete_source' AND state = 'confirmed' AND confirmed_us IS NOT NULL
              ))"
         ),
         format!("{} {GONE}", keys::REDUCE),

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use control::act::MAX_OBJECTS;
 use control::reading::MAX_REPLY_CHARS;
 use control::{Act, ReplyText};
 use protocol::value::{ItemId, SubmissionId, Timestamp};
@@ -15,6 +14,8 @@ use crate::store::{Store, StoreError, mirror};
 use crate::sync::Plan;
 
 const SOURCE: Src = Src(0);
+/// How many messages the source has written: more than one page has room for.
+const MESSAGES: usize = 200;
 
 struct Stage {
     directory: tempfile::TempDir,
@@ -22,7 +23,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A store that knows a source with a pinned key and as many messages as one act can name. Nobody waits for a lock.
+    /// A store that knows a source with a pinned key and its messages. Nobody waits for a lock.
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
@@ -41,7 +42,7 @@ impl Stage {
                          offered_fingerprint)
                      SELECT id, key_fingerprint, 'key', 'key', key_fingerprint, key_fingerprint FROM server_source",
                 )?;
-                for number in 0..MAX_OBJECTS {
+                for number in 0..MESSAGES {
                     transaction.execute(
                         "INSERT INTO server_submission (id, digest, source_id, kind, item_order, size_bytes, read)
                          VALUES (?1, zeroblob(32), ?2, 'message', ?3, 1, 0)",
@@ -174,9 +175,9 @@ async fn t1_an_act_that_does_not_fit_is_reported_and_taken_when_there_is_room() 
     let text = ReplyText::try_new("x".repeat(MAX_REPLY_CHARS)).unwrap();
     let reply = Act::Reply { source: SOURCE.id(), reply: Itm::answer(0).reply_id(), text };
     assert_eq!(stage.take_in_two(&reply).await, 1);
-    let items: Vec<_> = (0..MAX_OBJECTS).map(|number| ItemId::Submission(message(number))).collect();
+    let items: Vec<_> = (0..MESSAGES).map(|number| ItemId::Submission(message(number))).collect();
     let deletion = Act::DeleteItems { source: SOURCE.id(), items };
-    assert_eq!(stage.take_in_two(&deletion).await, 2_048);
+    assert_eq!(stage.take_in_two(&deletion).await, 200);
 }
 
 /// Case T1: on a full disk what was deleted goes all the same.

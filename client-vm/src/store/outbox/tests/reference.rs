@@ -477,7 +477,9 @@ impl Reference {
                     Deal::Retry => {
                         entry.is_open() || matches!(entry.status, Status::Refused { .. }) || told(entry.status)
                     }
-                    Deal::Cancel => entry.status == Status::Open { sent: false },
+                    Deal::Cancel => {
+                        matches!(entry.status, Status::Open { sent: false } | Status::Aside { sent: false })
+                    }
                     Deal::Dismiss => matches!(entry.status, Status::Refused { .. }),
                     Deal::Restore => told(entry.status),
                 }
