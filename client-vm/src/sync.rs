@@ -8,5 +8,5 @@ mod plan;
 mod run;
 
 pub use failure::SyncFailure;
-pub use plan::{Change, Digest, Known, ListPlan, Mirror, Plan, Snapshot, SnapshotError};
+pub use plan::{Budget, Change, Digest, Known, ListPlan, MAX_MEMORY, Mirror, Plan, Snapshot, SnapshotError};
 pub use run::{Erases, SnapshotNumber, Synced, list_deadline, sync};

@@ -1,12 +1,13 @@
 //! One sync over a session with a proxy that this test plays: what is applied, and above all what is not.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use client_vm::clock::Clock;
-use client_vm::store::{Store, mirror, view};
+use client_vm::store::{Store, StoreError, mirror, view};
 use client_vm::sync::{SnapshotNumber, SyncFailure, Synced, sync};
 use control::{SyncOutcome, SyncStart};
 use protocol::answer::{Batch, MAX_BATCH};
@@ -38,7 +39,7 @@ fn one<T: Record>(record: T) -> Batch<T> {
     Batch::try_new(vec![Listed::Readable(record)]).unwrap()
 }
 
-/// A proxy that lists one record of each kind, or fails one call.
+/// A proxy that lists one record of each kind, and other sources besides, or fails one call.
 struct Lists {
     designation: &'static str,
     fails: Option<(&'static str, ErrorKind)>,
@@ -65,6 +66,11 @@ impl Lists {
 
     fn new(designation: &'static str) -> Arc<Self> {
         Arc::new(Self::plain(designation))
+    }
+
+    /// The same with so many more sources.
+    fn of_many(designation: &'static str, more_sources: u32) -> Arc<Self> {
+        Arc::new(Self { sources: 1 + more_sources, ..Self::plain(designation) })
     }
 
     fn plain(designation: &'static str) -> Self {
@@ -137,10 +143,14 @@ impl Service for Lists {
 
 /// A client's store, and a clock that stands.
 struct Client {
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     store: Store,
+    time: Arc<AtomicU64>,
     clock: Clock,
 }
+
+/// Every row of every table, by table.
+type Dump = BTreeMap<String, Vec<Vec<rusqlite::types::Value>>>;
 
 /// What a failed sync must leave alone.
 #[derive(Debug, PartialEq, Eq)]
@@ -157,7 +167,8 @@ impl Client {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        Self { store, _directory: directory, clock: Clock::Manual(Arc::new(AtomicU64::new(1_000_000))) }
+        let time = Arc::new(AtomicU64::new(1_000_000));
+        Self { store, directory, clock: Clock::Manual(Arc::clone(&time)), time }
     }
 
     async fn sync(&self, connection: &Connection, cancel: &CancellationToken) -> Result<Synced, SyncFailure> {
@@ -172,6 +183,32 @@ impl Client {
         proxy(lists, theirs, &mut tasks);
         let connection = open(ours).await.unwrap();
         self.sync(&connection, &CancellationToken::new()).await
+    }
+
+    /// All that is stored, and how many rows were written since the store was opened.
+    async fn dump(&self) -> (Dump, u64) {
+        let dump = |transaction: &rusqlite::Transaction<'_>| {
+            let mut dump = Dump::new();
+            let mut tables =
+                transaction.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")?;
+            let tables: Vec<String> = tables.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            for table in tables {
+                let mut rows = transaction.prepare(&format!("SELECT * FROM \"{table}\" ORDER BY 1"))?;
+                let columns = rows.column_count();
+                let read = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
+                let rows = rows.query_map([], read)?.collect::<Result<_, _>>()?;
+                dump.insert(table, rows);
+            }
+            Ok((dump, transaction.total_changes()))
+        };
+        self.store.write(dump).await.unwrap()
+    }
+
+    async fn pragma(&self, name: &'static str, value: i64) {
+        let set = move |transaction: &rusqlite::Transaction<'_>| {
+            Ok(transaction.query_row(&format!("PRAGMA {name} = {value}"), [], |row| row.get::<_, i64>(0))?)
+        };
+        self.store.write(set).await.unwrap();
     }
 
     async fn state(&self) -> State {
@@ -233,6 +270,74 @@ async fn s3_a_thousand_sources_after_90_s_arrive_the_first_time() {
     assert_eq!(lists.called.lock().unwrap().len(), 4);
 }
 
+/// An unchanged sync writes the sync's state, and in each new hour how much is shown; that is all.
+#[tokio::test]
+async fn an_unchanged_sync_writes_one_row() {
+    let (client, lists) = (Client::new(), Lists::of_many("calm sea", 20));
+    client.sync_with(&lists).await.unwrap();
+    let (mut before, written) = client.dump().await;
+    assert!(before["sync_state"].len() == 1 && before["server_source"].len() == 21, "it looks at the right tables");
+    let again = client.sync_with(&lists).await.unwrap();
+    assert_eq!((again.report.outcome, again.report.rows_written), (SyncOutcome::Unchanged, 0));
+    let (mut after, written_again) = client.dump().await;
+    assert_eq!(written_again - written, 1);
+    let states = [before.remove("sync_state"), after.remove("sync_state")];
+    assert_ne!(states[0], states[1]);
+    assert_eq!(after, before);
+
+    client.time.fetch_add(3_600_000_000, Ordering::SeqCst);
+    client.sync_with(&lists).await.unwrap();
+    let (mut later, written_later) = client.dump().await;
+    assert_eq!(written_later - written_again, 2);
+    later.remove("sync_state");
+    assert_eq!(later.remove("local_shown").unwrap().len(), after.remove("local_shown").unwrap().len() + 1);
+    assert_eq!(later, after);
+}
+
+fn code(failed: &SyncFailure) -> Option<rusqlite::ErrorCode> {
+    match failed {
+        SyncFailure::Store(StoreError::Sqlite(error)) => error.sqlite_error_code(),
+        _ => None,
+    }
+}
+
+/// Case T1.
+#[tokio::test]
+async fn t1_a_sync_that_does_not_fit_is_rolled_back_reported_and_made_when_there_is_room() {
+    let (client, lists) = (Client::new(), Lists::of_many("rough sea", 400));
+    client.sync_with(&Lists::new("calm sea")).await.unwrap();
+    client.store.rewrite().await.unwrap();
+    let pages = |transaction: &rusqlite::Transaction<'_>| {
+        Ok(transaction.query_row("PRAGMA page_count", [], |row| row.get::<_, i64>(0))?)
+    };
+    let pages = client.store.read(pages).await.unwrap();
+    client.pragma("max_page_count", pages).await;
+    let before = client.dump().await.0;
+    let failed = client.sync_with(&lists).await.unwrap_err();
+    assert_eq!(code(&failed), Some(rusqlite::ErrorCode::DiskFull), "{failed}");
+    assert_eq!(client.dump().await.0, before);
+    client.pragma("max_page_count", 1_000_000).await;
+    assert_eq!(client.sync_with(&lists).await.unwrap().report.outcome, SyncOutcome::Ok);
+    assert_eq!(client.state().await.designations.len(), 401);
+}
+
+/// Case T1.
+#[tokio::test]
+async fn t1_a_sync_that_meets_a_lock_is_rolled_back_reported_and_made_when_it_is_gone() {
+    let (client, lists) = (Client::new(), Lists::new("rough sea"));
+    client.sync_with(&Lists::new("calm sea")).await.unwrap();
+    client.pragma("busy_timeout", 1).await;
+    let before = client.dump().await.0;
+    let other = rusqlite::Connection::open(client.directory.path().join("store.sqlite3")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let failed = client.sync_with(&lists).await.unwrap_err();
+    assert_eq!(code(&failed), Some(rusqlite::ErrorCode::DatabaseBusy), "{failed}");
+    drop(other);
+    assert_eq!(client.dump().await.0, before);
+    client.sync_with(&lists).await.unwrap();
+    assert_eq!(client.state().await.designations, ["rough sea"]);
+}
+
 #[tokio::test]
 async fn one_failed_call_applies_nothing() {
     for name in ["get_users", "get_sources", "get_submissions", "get_all_replies"] {
@@ -241,6 +346,9 @@ async fn one_failed_call_applies_nothing() {
         let before = client.state().await;
         let fails = Some((name, ErrorKind::Server));
         let lists = Arc::new(Lists { fails, ..Lists::plain("rough sea") });
+}
+
+        let lists = Arc::new(Lists { designation: "rough sea", more_sources: 0, fails, called: Mutex::default() });
         match client.sync_with(&lists).await.unwrap_err() {
             SyncFailure::Call { call, failure } => assert_eq!((call, failure.kind()), (name, ErrorKind::Server)),
             other => panic!("{other}"),

@@ -13,7 +13,7 @@ use staging::generator::MARLOW;
 const SOURCES: u32 = 1_000;
 const ITEMS: u32 = 4;
 
-/// Every row of every table but the sync's state, by table.
+/// Every row of the mirror's tables, by table. (The others follow what the daemon does meanwhile.)
 type Dump = BTreeMap<String, Vec<Vec<Value>>>;
 
 /// Reads the client's database beside the daemon, without the means to change it.

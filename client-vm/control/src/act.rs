@@ -204,7 +204,7 @@ pub enum ActStep {
     Started,
     /// The server has confirmed it.
     Confirmed,
-    /// A snapshot shows it, or its object is gone: nothing is left to be done, though the server's answer never came.
+    /// A snapshot shows it: nothing is left to be done, though the server's answer never came.
     Settled,
     /// It was refused, and what it did no longer shows.
     Refused(Failure),
@@ -219,4 +219,10 @@ pub enum ActStep {
     Dealt(Deal),
     /// The server has confirmed the deletion and lists the object all the same.
     NotDeleted,
+    /// What it is about is no longer on the server, and it was not done: nothing is left to be done.
+    Gone,
+    /// What was gone, or done as it seemed, is listed again: it is still to be done.
+    ListedAgain,
+    /// The server has confirmed the reply and does not list it. It counts as refused, with its text.
+    NotListed,
 }

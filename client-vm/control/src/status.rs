@@ -42,7 +42,7 @@ pub struct Status {
 /// Something that is to be erased is still on the disk. It is tried again after each sync, and at each start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErasureFault {
-    /// Of how many items files are left.
+    /// Of how many items files are left; 0 where only the database could not be rid of what it said.
     pub items: u64,
     /// Why, and what to do.
     pub reason: String,

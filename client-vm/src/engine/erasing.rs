@@ -182,10 +182,17 @@ impl Engine {
                     self.erasing.archive = erased.archive;
                 }
                 self.erasing.gone = self.erasing.gone.saturating_add(u64::try_from(erased.removed).unwrap_or(u64::MAX));
-                self.note_fault(erased.failed);
+                let why = |stuck: Stuck| {
+                    let look = "look at the data directory's permissions and at its file system";
+                    (stuck.items, format!("{}: {look}", stuck.reason))
+                };
+                self.note_fault(erased.failed.map(why));
             }
             Err(error) => {
                 tracing::error!(error = failure::chain(&error), "could not erase what is doomed");
+                // Files that could not be removed before are not gone either.
+                let items = self.erasing.fault.as_ref().map_or(0, |fault| fault.items);
+                self.note_fault(Some((items, failure::of_store(&error).message)));
                 self.erasing.log = true;
                 // What it has done before it failed is not known.
                 self.erasing.pages = true;
@@ -211,11 +218,13 @@ impl Engine {
         self.erasing.wake = [log, fault, pages].into_iter().flatten().min();
     }
 
-    fn note_fault(&mut self, stuck: Option<Stuck>) {
+    /// Of how many items files could not be removed, and why; of none where the database could not be rid of what it said. It
+    /// is told once, until nothing is left.
+    fn note_fault(&mut self, stuck: Option<(u64, String)>) {
         let (now, before) = (self.clock.now(), self.erasing.fault.take());
-        self.erasing.fault = stuck.map(|stuck| ErasureFault {
-            items: stuck.items,
-            reason: format!("{}: look at the data directory's permissions and at its file system", stuck.reason),
+        self.erasing.fault = stuck.map(|(items, reason)| ErasureFault {
+            items,
+            reason,
             since: before.as_ref().map_or(now, |before| before.since),
         });
         if let (None, Some(fault)) = (before, &self.erasing.fault) {
@@ -264,3 +273,6 @@ enum SettleError {
     #[error(transparent)]
     Store(#[from] StoreError),
 }
+
+#[cfg(test)]
+mod tests;

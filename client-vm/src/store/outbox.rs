@@ -9,11 +9,17 @@
 //! **Invariant:** rows of one source are attempted in their order, one attempt at a time. A source's deletion comes before
 //! its other rows, which end with it. A deletion that waits in its time of grace holds them back as well.
 //!
-//! **Invariant:** no snapshot undoes a row. It ends one whose effect it shows, or whose object is gone.
+//! **Invariant:** no snapshot undoes a row. It ends one whose effect it shows; two in a row that do not list its object end it
+//! as well, and one alone does not.
 //!
 //! **Invariant:** a reply that may have been stored is sent again only after a snapshot that was asked for after the
 //! attempt's end does not list it, and then under the same id. (One that a colleague has deleted before that snapshot cannot
-//! be told from one that was never stored.)
+//! be told from one that was never stored.) Where lists have entries that nobody can read, three of them say so, or one
+//! and the user: the id keeps the server from storing it twice.
+//!
+//! **Invariant:** what a reply says stays until the server lists it, somebody dismisses it, or its source is deleted here or
+//! its removal accepted. A source that the server takes off its list meanwhile is shown, without its content, as long as
+//! there is a reply that was not sent to it.
 
 mod attempt;
 mod deal;
@@ -32,10 +38,12 @@ use rusqlite::{Row as SqlRow, Transaction};
 pub use attempt::{Batch, Ready, begin_attempt, ready};
 pub use deal::{DealError, deal};
 pub use enqueue::{EnqueueError, Enqueued, enqueue};
+pub(in crate::store) use grace::grace_is_left;
 pub use grace::{UndoError, give_grace, give_grace_anew, mend_grace, undo};
 pub use queue::{Lane, counts, queue};
 pub use replies::{forget_gone, land, outgoing, text};
 pub use settle::{MAX_RETRY_AFTER, Outcome, Settled, Unsent, Waits, hold, is_open, put_off, refuse_unsent, settle};
+pub(in crate::store) use snapshot::drop_source;
 pub use snapshot::{SnapshotEffects, after_snapshot, last_snapshot};
 
 use super::{StoreError, keys, removals};

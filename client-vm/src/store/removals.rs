@@ -7,7 +7,11 @@
 //! **Invariant:** what is held is not shown, not searched, not fetched and not erased. It is shown again when the server
 //! lists it again.
 //!
-//! **Invariant:** what somebody here has deleted is never held.
+//! **Invariant:** what somebody here has deleted is never held. A deletion that can still be taken back does not count as one.
+//!
+//! A removal that is taken as it comes leaves something where somebody here has answered the source and that was not sent:
+//! the source's row, shown as no longer on the server, until those replies are dismissed or the source is deleted. Nothing
+//! else of it is kept: no item, no draft, no key.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -18,8 +22,8 @@ use protocol::value::{Designation, SourceId, Timestamp};
 use protocol::{Reply, Submission};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
-use super::StoreError;
-use super::outbox::ItemName;
+use super::outbox::{self, ItemName};
+use super::{StoreError, keys};
 use crate::sync::Plan;
 
 /// So many objects may go in a day, whatever is here: a source with all that belongs to it is one, and so is all that one
@@ -72,7 +76,7 @@ pub fn hold(transaction: &Transaction<'_>, plan: &Plan, now: Timestamp) -> Resul
         return Ok(BTreeSet::new());
     }
     let mut desk = Desk { transaction, now, removed: removed_sources(transaction)?, lost: Lost::default() };
-    let asked = Asked::load(transaction)?;
+    let asked = Asked::load(transaction, now)?;
     for source in sources {
         desk.lose_source(*source, &asked)?;
     }
@@ -87,7 +91,50 @@ pub fn hold(transaction: &Transaction<'_>, plan: &Plan, now: Timestamp) -> Resul
     for (source, item) in &of_removed {
         desk.keep_item(*source, item)?;
     }
-    desk.decide()
+    let held = desk.decide()?;
+    for source in sources {
+        keep_for_replies(transaction, source, now)?;
+    }
+    Ok(held)
+}
+
+/// The value of `kept` of a source that is there only for the replies that were not sent to it.
+pub(super) const FOR_REPLIES: i64 = 2;
+
+/// The source is taken off the list. Shows it on, as gone, where there are replies to it that nobody is known to have sent,
+/// unless its deletion was confirmed or its removal is held. Its drafts go, as they do with any source.
+fn keep_for_replies(transaction: &Transaction<'_>, source: &SourceId, now: Timestamp) -> Result<(), StoreError> {
+    let kept = transaction
+        .prepare_cached(&format!(
+            "INSERT OR IGNORE INTO local_removed_source
+                 (id, designation, starred, last_updated_us, key_fingerprint, removed_us, kept)
+             SELECT id, designation, starred, last_updated_us, NULL, ?2, {FOR_REPLIES} FROM server_source AS s
+             WHERE id = ?1 AND designation IS NOT NULL AND EXISTS (
+                 SELECT 1 FROM outbox WHERE source_id = s.id AND kind = 'reply' AND state <> 'confirmed'
+             )"
+        ))?
+        .execute(params![source.as_str(), now.as_i64()])?;
+    if kept > 0 {
+        for change in [
+            "DELETE FROM local_draft WHERE source_id = ?1",
+            "DELETE FROM local_key WHERE source_id = ?1 AND fingerprint IS NULL",
+            &format!("{} source_id = ?1", keys::REDUCE),
+        ] {
+            transaction.prepare_cached(change)?.execute([source.as_str()])?;
+        }
+    }
+    Ok(())
+}
+
+/// Forgets sources that were there only for replies, and have none any more.
+pub(super) fn forget_without_replies(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+    let forgotten = transaction
+        .prepare_cached(&format!(
+            "DELETE FROM local_removed_source
+             WHERE kept = {FOR_REPLIES} AND id NOT IN (SELECT source_id FROM outbox WHERE kind = 'reply')"
+        ))?
+        .execute([])?;
+    if forgotten > 0 { outbox::forget_gone(transaction) } else { Ok(()) }
 }
 
 struct Desk<'a> {
@@ -246,13 +293,15 @@ struct Asked {
 }
 
 impl Asked {
-    fn load(transaction: &Transaction<'_>) -> Result<Self, StoreError> {
+    fn load(transaction: &Transaction<'_>, now: Timestamp) -> Result<Self, StoreError> {
         let mut asked = Self { sources: HashSet::new(), items: HashSet::new() };
-        let mut statement = transaction.prepare_cached(
+        let mut statement = transaction.prepare_cached(&format!(
             "SELECT source_id, item_kind = 'reply', item_id FROM outbox
-             WHERE kind IN ('delete_source', 'delete_item') AND state <> 'refused'",
-        )?;
-        let mut rows = statement.query([])?;
+             WHERE kind IN ('delete_source', 'delete_item') AND state <> 'refused'
+               AND NOT ({})",
+            outbox::grace_is_left("?1")
+        ))?;
+        let mut rows = statement.query([now.as_i64()])?;
         while let Some(row) = rows.next()? {
             match row.get::<_, Option<String>>(2)? {
                 Some(item) => {
@@ -268,7 +317,8 @@ impl Asked {
 }
 
 fn removed_sources(transaction: &Transaction<'_>) -> Result<HashSet<SourceId>, StoreError> {
-    let mut statement = transaction.prepare_cached("SELECT id FROM local_removed_source")?;
+    let mut statement =
+        transaction.prepare_cached(&format!("SELECT id FROM local_removed_source WHERE kept <> {FOR_REPLIES}"))?;
     let mut rows = statement.query([])?;
     let mut sources = HashSet::new();
     while let Some(row) = rows.next()? {
@@ -372,7 +422,7 @@ pub fn count(transaction: &Transaction<'_>) -> Result<u64, StoreError> {
 }
 
 /// Why a reply to a source that is kept is refused.
-const GONE: &str = "the source is no longer on the server";
+pub(super) const GONE: &str = "the source is no longer on the server";
 
 /// Says what is to become of what is held of sources. Accepted, it is there no more, and its files are doomed. Rejected, it
 /// is shown again, as no longer on the server. Gives the sources of which something was held.
@@ -412,11 +462,12 @@ pub fn settle(
                          WHERE source_id = ?1 AND source_id NOT IN (SELECT id FROM known_source)",
                     )?
                     .execute([source.as_str()])?;
-                transaction
-                    .prepare_cached(
-                        "DELETE FROM outbox WHERE source_id = ?1 AND source_id NOT IN (SELECT id FROM known_source)",
-                    )?
-                    .execute([source.as_str()])?;
+                let known = transaction
+                    .prepare_cached("SELECT 1 FROM known_source WHERE id = ?1")?
+                    .exists([source.as_str()])?;
+                if !known {
+                    outbox::drop_source(transaction, source)?;
+                }
             }
             RemovalVerdict::Reject => {
                 transaction
@@ -430,7 +481,7 @@ pub fn settle(
             }
         }
     }
-    super::outbox::forget_gone(transaction)?;
+    outbox::forget_gone(transaction)?;
     Ok(settled)
 }
 

@@ -11,7 +11,7 @@ use qubes_rpc::connection::Connection;
 use tokio::time::Instant;
 
 use super::failure::SyncFailure;
-use super::plan::{Known, Snapshot};
+use super::plan::{Budget, Known, Snapshot};
 
 /// A list that can be asked for.
 pub(super) trait Listing: Record {
@@ -43,19 +43,20 @@ listing!(Source, Sources, token => Call::GetSources { token });
 listing!(Submission, Submissions, token => Call::GetSubmissions { token, source: None });
 listing!(Reply, Replies, token => Call::GetAllReplies { token });
 
-/// Asks for a list and reads it to its end.
+/// Asks for a list and reads it to its end, as far as the `budget` goes that the sync's lists share.
 pub(super) async fn gather<T: Listing>(
     connection: &Connection,
     token: &Token,
     known: &Known<T::Id>,
     deadline: Duration,
+    budget: &Budget,
 ) -> Result<(Snapshot<T>, CallTime), SyncFailure> {
     let started = Instant::now();
     let call = T::call(token.clone());
     let name = call.name();
     let failed = |failure| SyncFailure::Call { call: name, failure };
     let mut answer = connection.call(call, deadline).await.map_err(failed)?;
-    let mut snapshot = Snapshot::default();
+    let mut snapshot = Snapshot::within(budget.clone());
     while let Some(items) = answer.next().await.map_err(failed)? {
         // The connection has checked that the items are of the call's kind.
         let entries = T::entries(items).map(Batch::into_vec).unwrap_or_default();

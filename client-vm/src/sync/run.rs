@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::failure::SyncFailure;
 use super::gather::gather;
-use super::plan::Plan;
+use super::plan::{Budget, Plan};
 use crate::clock::Clock;
 use crate::store::outbox::{self, SnapshotEffects};
 use crate::store::{Store, mirror, removals};
@@ -75,12 +75,13 @@ pub async fn sync(
     let known = store.read(mirror::load_mirror).await?;
     let records = known.users.len() + known.sources.len() + known.submissions.len() + known.replies.len();
     let deadline = list_deadline(records);
+    let budget = Budget::default();
     let gathering = async {
         tokio::try_join!(
-            gather(connection, token, &known.users, deadline),
-            gather(connection, token, &known.sources, deadline),
-            gather(connection, token, &known.submissions, deadline),
-            gather(connection, token, &known.replies, deadline),
+            gather(connection, token, &known.users, deadline, &budget),
+            gather(connection, token, &known.sources, deadline, &budget),
+            gather(connection, token, &known.submissions, deadline, &budget),
+            gather(connection, token, &known.replies, deadline, &budget),
         )
     };
     let (users, sources, submissions, replies) = tokio::select! {
@@ -101,13 +102,7 @@ pub async fn sync(
             let held = removals::hold(transaction, &plan, clock.now())?;
             let applied = mirror::apply(transaction, &plan)?;
             removals::listed_again(transaction, clock.now())?;
-            let effects = outbox::after_snapshot(
-                transaction,
-                snapshot.number,
-                clock.now(),
-                snapshot.overdue,
-                plan.replies.whole,
-            )?;
+            let effects = outbox::after_snapshot(transaction, snapshot.number, clock.now(), snapshot.overdue, &plan)?;
             let outcome = if applied.rows_written == 0 { SyncOutcome::Unchanged } else { SyncOutcome::Ok };
             let report = SyncReport {
                 start,

@@ -271,7 +271,7 @@ impl House {
             let held = removals::hold(transaction, &plan, now())?;
             mirror::apply(transaction, &plan)?;
             removals::listed_again(transaction, now())?;
-            outbox::after_snapshot(transaction, number, now(), Duration::from_secs(3_600), true)?;
+            outbox::after_snapshot(transaction, number, now(), Duration::from_secs(3_600), &plan)?;
             Ok(held.into_iter().collect())
         };
         self.write(apply).await

@@ -1,6 +1,7 @@
 //! Files that cannot be removed.
 
 use nix::sys::signal::Signal;
+use rusqlite::Connection;
 
 use crate::support::*;
 
@@ -51,5 +52,28 @@ async fn d4_what_cannot_be_removed_is_told_until_it_is_gone() {
     assert_eq!(counts(&environment), [0, 0, 0]);
     environment.stop_daemon(Signal::SIGTERM).await.unwrap();
     assert_eq!(noted(&environment), 0);
+    environment.stop().await.unwrap();
+}
+
+/// Case D4: what the database cannot be rid of is told like a file that cannot be removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn d4_what_the_database_cannot_be_rid_of_is_told_until_it_is_gone() {
+    let environment = reading_client().await;
+    let doomed = read_source(&environment).await;
+    let database = Connection::open(environment.home().join("store.sqlite3")).unwrap();
+    let full = "CREATE TRIGGER full BEFORE UPDATE ON local_pages WHEN NOT new.dirty
+                BEGIN SELECT RAISE(ABORT, 'no room'); END;";
+    database.execute_batch(full).unwrap();
+    let mut watch = environment.watch().await.unwrap();
+    act(&environment, &["delete", "source", doomed.as_str(), "--yes"]).await;
+    let told = watch.until("erasure_failed").await.unwrap();
+    assert_eq!(told["fault"]["items"], 0, "{told}");
+    assert_eq!(status(&environment).await["erasure"], told["fault"]);
+    let text = environment.run(["status"], "").await.unwrap().stdout;
+    assert!(text.contains("what was deleted may still be in the database"), "{text}");
+    database.execute_batch("DROP TRIGGER full").unwrap();
+    while !status(&environment).await["erasure"].is_null() {
+        refresh(&environment).await;
+    }
     environment.stop().await.unwrap();
 }

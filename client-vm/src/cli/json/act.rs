@@ -64,6 +64,9 @@ pub(super) fn change(change: &ActChange) -> Value {
         ActStep::Postponed { failure, next_try } => ("postponed", Some(failure), *next_try),
         ActStep::Dealt(deal) => (deal_name(*deal), None, None),
         ActStep::NotDeleted => ("not_deleted", None, None),
+        ActStep::Gone => ("gone", None, None),
+        ActStep::ListedAgain => ("listed_again", None, None),
+        ActStep::NotListed => ("not_listed", None, None),
     };
     let mut event = json!({
         "event": "act",

@@ -161,7 +161,10 @@ pub(super) fn change(change: &ActChange) -> String {
         ActStep::Taken => "taken".to_owned(),
         ActStep::Started => "being sent".to_owned(),
         ActStep::Confirmed => "the server has done it".to_owned(),
-        ActStep::Settled => "the server shows it".to_owned(),
+        ActStep::Settled => match kind {
+            ActKind::DeleteSource | ActKind::DeleteItem => "the server lists it no more".to_owned(),
+            ActKind::Star | ActKind::Unstar | ActKind::Seen | ActKind::Reply => "the server shows it".to_owned(),
+        },
         ActStep::Refused(failure) => format!("refused: {}", sanitized(&failure.message)),
         ActStep::Postponed { failure, next_try } => postponed(&failure.message, *next_try),
         ActStep::Dealt(Deal::Retry) => "to be tried again".to_owned(),
@@ -169,6 +172,9 @@ pub(super) fn change(change: &ActChange) -> String {
         ActStep::Dealt(Deal::Dismiss) => "dismissed".to_owned(),
         ActStep::Dealt(Deal::Restore) => "given up, and shown again".to_owned(),
         ActStep::NotDeleted => "the server has confirmed it and not done it: `splitdrop queue`".to_owned(),
+        ActStep::Gone => "not done: what it is about is no longer on the server".to_owned(),
+        ActStep::ListedAgain => "the server lists again what it is about: it is still to be done".to_owned(),
+        ActStep::NotListed => "the server has confirmed it and does not list it: `splitdrop queue`".to_owned(),
     };
     format!("Act {}, {about}: {step}.\n", act.0)
 }

@@ -91,6 +91,9 @@ pub(in crate::cli) fn status(status: &Status, now: Timestamp) -> String {
 
 /// What is still there though it is to be erased.
 pub(super) fn not_erased(fault: &ErasureFault) -> String {
+    if fault.items == 0 {
+        return format!("what was deleted may still be in the database: {}", sanitized(&fault.reason));
+    }
     format!(
         "{} that {} deleted {} still on the disk: {}",
         counted(fault.items, "item"),

@@ -7,6 +7,7 @@ use rusqlite::Connection;
 use super::*;
 use crate::store::outbox::{self, Outcome, Waits};
 use crate::store::{Store, migration, mirror};
+use crate::sync::Plan;
 
 fn id<I: std::str::FromStr<Err: std::fmt::Debug>>(number: u32) -> I {
     format!("{number:08}-0000-4000-8000-000000000000").parse().unwrap()
@@ -92,7 +93,7 @@ fn act(connection: &mut Connection, act: &Act) {
 
 fn snapshot(connection: &mut Connection, number: u64) {
     write(connection, |transaction| {
-        outbox::after_snapshot(transaction, number, now(), Duration::from_secs(3_600), true)?;
+        outbox::after_snapshot(transaction, number, now(), Duration::from_secs(3_600), &Plan::default())?;
         Ok(())
     });
 }

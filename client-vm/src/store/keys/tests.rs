@@ -82,13 +82,8 @@ impl World {
                 replies: Snapshot::<Reply>::default().diff(&known.replies),
             };
             mirror::apply(transaction, &plan)?;
-            outbox::after_snapshot(
-                transaction,
-                1,
-                Timestamp::try_new(9)?,
-                std::time::Duration::from_secs(3_600),
-                true,
-            )?;
+            let hour = std::time::Duration::from_secs(3_600);
+            outbox::after_snapshot(transaction, 1, Timestamp::try_new(9)?, hour, &plan)?;
             Ok(())
         });
     }

@@ -145,7 +145,7 @@ pub fn begin_attempt(transaction: &Transaction<'_>, rows: &[Row], snapshot: u64)
         .prepare_cached(&format!("SELECT {ROW} FROM outbox WHERE id = ?1 AND state IN ('pending', 'attempted')"))?;
     let mut update = transaction.prepare_cached(
         "UPDATE outbox SET state = 'attempted', attempts = attempts + 1, snapshot = max(snapshot, ?2),
-             in_flight = kind = 'reply', wait_from_us = NULL, wait_us = NULL
+             in_flight = kind = 'reply', listed = 0, wait_from_us = NULL, wait_us = NULL
          WHERE id = ?1",
     )?;
     for row in rows {

@@ -8,7 +8,7 @@ use protocol::value::{JournalistId, SourceId};
 use rusqlite::{Transaction, params};
 
 use super::{forget_reduced, parse_kind};
-use crate::store::StoreError;
+use crate::store::{StoreError, removals};
 
 /// Nothing can be dealt with in this way. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -52,14 +52,20 @@ fn words(deal: Deal) -> (&'static str, &'static str) {
     match deal {
         Deal::Retry => (
             "state IN ('pending', 'attempted', 'refused') OR not_deleted = 1",
-            // What may have had an effect is not taken for unsent.
+            // What may have had an effect is not taken for unsent. A reply of which a snapshot could not say whether it
+            // is there is sent again when the user says so, under the id that it had.
             "UPDATE outbox SET state = CASE
+                     WHEN kind = 'reply' AND state = 'attempted' AND listed > 0 AND NOT in_flight THEN 'pending'
                      WHEN state IN ('attempted', 'confirmed') OR state = 'refused' AND sent THEN 'attempted'
                      ELSE 'pending' END,
                  attempts = CASE state WHEN 'attempted' THEN attempts ELSE 0 END, held = 0, wait_from_us = NULL,
                  wait_us = NULL, not_deleted = 0, listed = 0, confirmed_us = NULL",
         ),
-        Deal::Cancel => ("state = 'pending'", "DELETE FROM outbox"),
+        // What was set aside and not sent may be called off too, before it is to be done again.
+        Deal::Cancel => (
+            "(state = 'pending' OR state = 'confirmed' AND confirmed_us IS NULL AND kind <> 'reply' AND NOT sent)",
+            "DELETE FROM outbox",
+        ),
         Deal::Dismiss => ("state = 'refused'", "DELETE FROM outbox"),
         Deal::Restore => ("not_deleted = 1", "DELETE FROM outbox"),
     }
@@ -122,6 +128,7 @@ pub fn deal(
             }
         }
     }
+    removals::forget_without_replies(transaction)?;
     if show_again {
         // Given up, or being deleted once more: until the server confirms that, it is there.
         forget_reduced(transaction)?;

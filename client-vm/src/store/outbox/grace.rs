@@ -18,11 +18,18 @@ use protocol::value::{Designation, JournalistId, Timestamp};
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
 use super::parse_kind;
+use super::snapshot::SET_ASIDE;
 use crate::store::StoreError;
 
 /// The condition that a row is in its time of grace, or past it and neither sent nor asked about.
 pub(super) const IN_GRACE: &str = "kind IN ('delete_source', 'delete_item') AND state = 'pending' AND attempts = 0
     AND wait_us IS NOT NULL AND NOT held";
+
+/// The condition that a row is in its time of grace at `now`, a parameter of the statement: not past it. (Where the clock was
+/// set back it begins anew.)
+pub(in crate::store) fn grace_is_left(now: &str) -> String {
+    format!("{IN_GRACE} AND (wait_from_us > {now} OR wait_from_us + wait_us > {now})")
+}
 
 /// Nothing was taken back.
 #[derive(Debug, thiserror::Error)]
@@ -135,18 +142,22 @@ pub fn undo(transaction: &Transaction<'_>, journalist: JournalistId, acts: &[Act
 }
 
 fn undo_one(transaction: &Transaction<'_>, journalist: JournalistId, act: ActId) -> Result<Vec<Undone>, UndoError> {
-    const UNSENT: &str =
-        "act = ?1 AND journalist_id = ?2 AND kind IN ('delete_source', 'delete_item') AND state = 'pending'";
+    let unsent = format!(
+        "act = ?1 AND journalist_id = ?2 AND kind IN ('delete_source', 'delete_item')
+             AND (state = 'pending' OR {SET_ASIDE} AND NOT sent)"
+    );
     let key = params![act_number(act), journalist.as_str()];
     let mut select = transaction.prepare_cached(&format!(
-        "SELECT kind, source_id, count(*), (SELECT designation FROM server_source AS s WHERE s.id = source_id)
-         FROM outbox WHERE {UNSENT} GROUP BY kind, source_id ORDER BY min(id)"
+        "SELECT kind, source_id, count(*), coalesce(
+                (SELECT designation FROM server_source AS s WHERE s.id = source_id),
+                (SELECT designation FROM local_removed_source AS r WHERE r.id = source_id))
+         FROM outbox WHERE {unsent} GROUP BY kind, source_id ORDER BY min(id)"
     ))?;
     let (mut rows, mut undone) = (select.query(key)?, Vec::new());
     while let Some(row) = rows.next()? {
         undone.push(read_undone(row, act)?);
     }
-    transaction.prepare_cached(&format!("DELETE FROM outbox WHERE {UNSENT}"))?.execute(key)?;
+    transaction.prepare_cached(&format!("DELETE FROM outbox WHERE {unsent}"))?.execute(key)?;
     Ok(undone)
 }
 

@@ -36,7 +36,7 @@ pub struct Lane {
 /// [`StoreError`].
 pub fn queue(transaction: &Transaction<'_>, now: Timestamp, lane: &Lane) -> Result<Vec<QueueEntry>, StoreError> {
     let mut statement = transaction.prepare_cached(&format!(
-        "SELECT o.act, o.kind, o.source_id, s.designation, count(*), o.journalist_id, j.username,
+        "SELECT o.act, o.kind, o.source_id, coalesce(s.designation, r.designation), count(*), o.journalist_id, j.username,
                 o.journalist_id = (SELECT journalist_id FROM local_journalist) AS own, o.state, o.held, o.not_deleted,
                 min(o.created_us), max(o.attempts),
                 -- The clock was set back: it is due.
@@ -44,6 +44,7 @@ pub fn queue(transaction: &Transaction<'_>, now: Timestamp, lane: &Lane) -> Resu
                 {IN_GRACE} AND (wait_from_us > ?1 OR wait_from_us + wait_us > ?1) AS grace
          FROM outbox AS o
          LEFT JOIN server_source AS s ON s.id = o.source_id
+         LEFT JOIN local_removed_source AS r ON r.id = o.source_id
          LEFT JOIN server_journalist AS j ON j.id = o.journalist_id
          WHERE o.state <> 'confirmed' OR o.not_deleted = 1
          GROUP BY o.act, o.kind, o.source_id, o.journalist_id, o.state, o.held, o.not_deleted, grace

@@ -38,8 +38,12 @@ pub fn land(transaction: &Transaction<'_>, snapshot: u64, running: &HashSet<i64>
     Ok(())
 }
 
+/// In how many lists that were not whole a reply may be missing before it counts as not listed.
+const PATIENCE: u32 = 3;
+
 /// Keeps what listed replies say, as what is held of the items that they have become, and lets those be sent again that were
-/// sent and are not listed, unless the list of replies was not `whole`. The rows of the former are ended by the caller.
+/// sent and are not listed. A list of replies that was not `whole` may hold one without naming it; several such lists decide
+/// all the same, or nobody could ever be sure. The rows of the listed ones are ended by the caller.
 pub(super) fn after_snapshot(transaction: &Transaction<'_>, number: i64, whole: bool) -> Result<(), StoreError> {
     transaction
         .prepare_cached(
@@ -53,15 +57,15 @@ pub(super) fn after_snapshot(transaction: &Transaction<'_>, number: i64, whole: 
              WHERE state <> 'decrypted'",
         )?
         .execute([])?;
-    if whole {
-        transaction
-            .prepare_cached(
-                "UPDATE outbox SET state = 'pending'
-                 WHERE kind = 'reply' AND state = 'attempted' AND NOT in_flight AND snapshot < ?1
-                   AND item_id NOT IN (SELECT id FROM server_reply) AND source_id IN (SELECT id FROM server_source)",
-            )?
-            .execute([number])?;
-    }
+    const NOT_LISTED: &str = "kind = 'reply' AND state = 'attempted' AND NOT in_flight AND snapshot < ?1
+        AND item_id NOT IN (SELECT id FROM server_reply) AND source_id IN (SELECT id FROM server_source)";
+    transaction
+        .prepare_cached(&format!(
+            "UPDATE outbox SET listed = CASE WHEN ?2 OR listed + 1 >= ?3 THEN 0 ELSE listed + 1 END,
+                 state = CASE WHEN ?2 OR listed + 1 >= ?3 THEN 'pending' ELSE state END
+             WHERE {NOT_LISTED}"
+        ))?
+        .execute(params![number, whole, PATIENCE])?;
     forget_gone(transaction)
 }
 
@@ -76,7 +80,8 @@ pub fn forget_gone(transaction: &Transaction<'_>) -> Result<(), StoreError> {
         format!("DELETE FROM local_draft WHERE {GONE}"),
         format!(
             "DELETE FROM local_key WHERE {GONE} AND (fingerprint IS NULL OR source_id IN (
-                 SELECT source_id FROM outbox WHERE kind = 'delete_source' AND state = 'confirmed'
+                 SELECT source_id FROM outbox
+                 WHERE kind = 'delete_source' AND state = 'confirmed' AND confirmed_us IS NOT NULL
              ))"
         ),
         format!("{} {GONE}", keys::REDUCE),

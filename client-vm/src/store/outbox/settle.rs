@@ -6,6 +6,7 @@ use control::{ActId, ActKind};
 use protocol::value::{JournalistId, SourceId, Timestamp};
 use rusqlite::{OptionalExtension as _, ToSql, Transaction, params};
 
+use super::snapshot::SET_ASIDE;
 use super::{Before, Row, Work, parse_kind, reduce_item, reduce_source};
 use crate::store::StoreError;
 
@@ -116,11 +117,13 @@ pub fn settle(
     waits: &Waits,
     jitter: f64,
 ) -> Result<Settled, StoreError> {
-    // What the server has done is done, also where dom0 has refused to let it be sent again meanwhile.
+    // What the server has done is done, also where dom0 has refused to let it be sent again meanwhile, or a snapshot did not
+    // list its object.
     let attempts: Option<u32> = transaction
-        .prepare_cached(
-            "SELECT attempts FROM outbox WHERE id = ?1 AND (state = 'attempted' OR ?2 AND state = 'refused')",
-        )?
+        .prepare_cached(&format!(
+            "SELECT attempts FROM outbox
+             WHERE id = ?1 AND (state = 'attempted' OR ?2 AND (state = 'refused' OR {SET_ASIDE}))"
+        ))?
         .query_row(params![row.id, *outcome == Outcome::Done], |sql| sql.get(0))
         .optional()?;
     let Some(attempts) = attempts else { return Ok(Settled::Gone) };
@@ -182,7 +185,7 @@ fn confirm(transaction: &Transaction<'_>, row: &Row, now: Timestamp, snapshot: u
             transaction
                 .prepare_cached(
                     "DELETE FROM outbox WHERE source_id = ?1 AND kind IN ('star', 'unstar') AND state = 'confirmed'
-                         AND id <> ?2",
+                         AND confirmed_us IS NOT NULL AND id <> ?2",
                 )?
                 .execute(params![source, row.id])?;
         }

@@ -1,14 +1,26 @@
 //! What an applied snapshot says about rows.
+//!
+//! **Invariant:** only what the snapshot has named says anything of itself, and only where it could be read. What the mirror
+//! holds besides is what an earlier snapshot said.
+//!
+//! **Invariant:** one snapshot that leaves an object out forgets no act about it. The act is set aside, and ends with the
+//! next snapshot that does not list the object either; one that lists it again brings the act back as it was.
+//!
+//! A row that is set aside is `confirmed` without a time of confirmation: nobody has confirmed it but the list. `sent` says
+//! what it was before.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use control::{ActChange, ActId, ActStep};
-use protocol::value::{SourceId, Timestamp};
-use rusqlite::{Row, Transaction, params};
+use control::{ActChange, ActId, ActStep, FailureKind};
+use protocol::value::{ReplyId, SourceId, SubmissionId, Timestamp};
+use rusqlite::{Params, Row, Transaction, params};
 
+use super::grace::grace_is_left;
 use super::{ItemName, parse_kind, reduce_item, reduce_source, replies};
-use crate::store::StoreError;
+use crate::failure::failure;
+use crate::store::{StoreError, removals};
+use crate::sync::Plan;
 
 /// In how many snapshots a deleted object may be listed before that is told.
 const PATIENCE: u32 = 3;
@@ -38,10 +50,36 @@ const LISTED: &str = "CASE
         OR EXISTS (SELECT 1 FROM local_removed_item AS r WHERE r.id = item_id AND r.is_reply)
     ELSE EXISTS (SELECT 1 FROM server_submission AS i WHERE i.id = item_id)
         OR EXISTS (SELECT 1 FROM local_removed_item AS r WHERE r.id = item_id AND NOT r.is_reply) END";
+/// Whether what the mirror holds of a row's object could be read when it was last named.
+const READABLE: &str = "CASE
+    WHEN item_id IS NULL THEN EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id AND s.unreadable IS NULL)
+    WHEN item_kind = 'reply' THEN
+        EXISTS (SELECT 1 FROM server_reply AS r WHERE r.id = item_id AND r.unreadable IS NULL)
+    ELSE EXISTS (SELECT 1 FROM server_submission AS i WHERE i.id = item_id AND i.unreadable IS NULL) END";
+/// Whether a row is set aside.
+pub(super) const SET_ASIDE: &str = "(state = 'confirmed' AND confirmed_us IS NULL AND kind <> 'reply')";
+/// Of a reply: whether its source is only kept, and the server takes nothing for it.
+const TO_KEPT: &str = "source_id IN (SELECT id FROM local_removed_source WHERE kept)
+    AND source_id NOT IN (SELECT id FROM server_source)";
 
-/// Ends what the mirror, to which the snapshot of this number was just applied, shows as done or as gone, and reduces again
-/// what is deleted and still listed. `overdue` is how long after its confirmation a deletion may be listed at most; `whole` says
-/// whether every entry of the list of replies had an id that could be read.
+/// Whether a row's object is there, or held or kept. One of a source that is not is doomed like the source itself.
+fn there() -> String {
+    format!("({LISTED} AND source_id IN (SELECT id FROM known_source))")
+}
+
+/// What a snapshot is to the rows.
+struct Applied {
+    number: i64,
+    now: i64,
+    /// The numbers of the rows whose objects it has named, as a JSON array: the form in which SQL takes a set.
+    named: String,
+    /// Whether every entry of the list of replies had an id that could be read.
+    whole: bool,
+}
+
+/// Ends what the snapshot of this number, which was just applied to the mirror by this plan, shows as done or as gone, and
+/// reduces again what is deleted and still listed. `overdue` is how long after its confirmation a deletion may be listed at
+/// most.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -50,80 +88,255 @@ pub fn after_snapshot(
     number: u64,
     now: Timestamp,
     overdue: Duration,
-    whole: bool,
+    plan: &Plan,
 ) -> Result<SnapshotEffects, StoreError> {
-    let number = i64::try_from(number).unwrap_or(i64::MAX);
+    let snapshot = Applied {
+        number: i64::try_from(number).unwrap_or(i64::MAX),
+        now: now.as_i64(),
+        named: named(transaction, plan)?,
+        whole: plan.replies.whole,
+    };
     let mut effects = SnapshotEffects::default();
-    replies::after_snapshot(transaction, number, whole)?;
+    replies::after_snapshot(transaction, snapshot.number, snapshot.whole)?;
     settle_unreadable(transaction, &mut effects)?;
-    end(transaction, number, whole, &mut effects)?;
+    end_replies(transaction, &snapshot, &mut effects)?;
+    bring_back(transaction, &mut effects)?;
+    end_set_aside(transaction, &snapshot, &mut effects)?;
+    set_aside(transaction, &snapshot, &mut effects)?;
+    end_stars(transaction, &snapshot, &mut effects)?;
+    end_marks(transaction, &snapshot, &mut effects)?;
+    end_deletions(transaction, &snapshot, &mut effects)?;
+    removals::forget_without_replies(transaction)?;
     reduce_again(transaction)?;
-    note_listed(transaction, number, now, overdue, &mut effects)?;
+    note_listed(transaction, &snapshot, overdue, &mut effects)?;
     Ok(effects)
+}
+
+/// Which rows are about what the plan's lists name.
+fn named(transaction: &Transaction<'_>, plan: &Plan) -> Result<String, StoreError> {
+    let mut select = transaction.prepare_cached("SELECT id, source_id, item_id, item_kind FROM outbox")?;
+    let mut rows = select.query([])?;
+    let mut named = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (item, kind): (Option<String>, Option<String>) = (row.get(2)?, row.get(3)?);
+        let is_named = match (item, kind.as_deref()) {
+            (None, _) => plan.sources.listed.contains(&row.get::<_, String>(1)?.parse()?),
+            (Some(item), Some("reply")) => plan.replies.listed.contains(&item.parse::<ReplyId>()?),
+            (Some(item), _) => plan.submissions.listed.contains(&item.parse::<SubmissionId>()?),
+        };
+        if is_named {
+            named.push(row.get::<_, i64>(0)?.to_string());
+        }
+    }
+    Ok(format!("[{}]", named.join(",")))
+}
+
+/// Runs a change of rows that gives the act, kind and source of each, and in words what it was; `step` says what is told.
+fn change(
+    transaction: &Transaction<'_>,
+    sql: &str,
+    params: impl Params,
+    effects: &mut SnapshotEffects,
+    step: impl Fn(&str) -> Option<ActStep>,
+) -> Result<(), StoreError> {
+    let mut statement = transaction.prepare_cached(sql)?;
+    let mut changed = statement.query(params)?;
+    while let Some(row) = changed.next()? {
+        effects.sources.insert(row.get::<_, String>(2)?.parse()?);
+        if let Some(step) = step(&row.get::<_, String>(3)?) {
+            effects.add(row, step)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is told of a row that had not been told to be done.
+fn unless_confirmed(state: &str, step: ActStep) -> Option<ActStep> {
+    (state != "confirmed").then_some(step)
 }
 
 /// A reply that is listed and cannot be read, or under another source, was sent. Its row stays, with what it says, until it
 /// can be read where it belongs.
 fn settle_unreadable(transaction: &Transaction<'_>, effects: &mut SnapshotEffects) -> Result<(), StoreError> {
-    let mut statement = transaction.prepare_cached(
-        "UPDATE outbox SET state = 'confirmed', in_flight = 0, reason = NULL, wait_from_us = NULL, wait_us = NULL
+    let sql = "UPDATE outbox SET state = 'confirmed', in_flight = 0, reason = NULL, wait_from_us = NULL, wait_us = NULL
          WHERE kind = 'reply' AND state <> 'confirmed'
            AND EXISTS (
                SELECT 1 FROM server_reply AS r
                WHERE r.id = item_id AND (r.source_id <> outbox.source_id OR r.source_id IS NULL AND r.unreadable IS NOT NULL)
            )
-         RETURNING act, kind, source_id",
-    )?;
-    let mut settled = statement.query([])?;
-    while let Some(row) = settled.next()? {
-        effects.sources.insert(row.get::<_, String>(2)?.parse()?);
-        effects.add(row, ActStep::Settled)?;
-    }
-    Ok(())
+         RETURNING act, kind, source_id, state";
+    change(transaction, sql, [], effects, |_| Some(ActStep::Settled))
 }
 
-/// Deletes the rows whose effect the mirror shows, and those about what is not listed any more.
-fn end(
+/// Replies: one that is listed is done; one whose source is gone goes with it, or is refused where the source is kept; one
+/// that was confirmed and is not listed is as good as refused.
+fn end_replies(
     transaction: &Transaction<'_>,
-    number: i64,
-    whole: bool,
+    snapshot: &Applied,
     effects: &mut SnapshotEffects,
 ) -> Result<(), StoreError> {
-    // An object of a source that is not listed is doomed like the source itself, unless that is held or kept. A confirmation
-    // counts against snapshots that were asked for before it.
-    let mut statement = transaction.prepare_cached(&format!(
+    // The server's own record is there, and what it says is kept beside that.
+    let listed = "DELETE FROM outbox
+         WHERE kind = 'reply'
+           AND EXISTS (SELECT 1 FROM server_reply AS r WHERE r.id = item_id AND r.source_id = outbox.source_id)
+         RETURNING act, kind, source_id, state";
+    change(transaction, listed, [], effects, |state| unless_confirmed(state, ActStep::Settled))?;
+    // Its source was deleted by somebody here, or its removal accepted.
+    let gone = "DELETE FROM outbox
+         WHERE kind = 'reply' AND source_id NOT IN (SELECT id FROM known_source)
+         RETURNING act, kind, source_id, state";
+    change(transaction, gone, [], effects, |state| unless_confirmed(state, ActStep::Gone))?;
+    // Its source was taken off the list, and is shown only for what was not sent to it. This was.
+    let sent = format!(
         "DELETE FROM outbox
-         WHERE CASE
-             WHEN kind = 'reply' THEN EXISTS (
-                     SELECT 1 FROM server_reply AS r WHERE r.id = item_id AND r.source_id = outbox.source_id
-                 )
-                 OR ?2 AND state = 'confirmed' AND snapshot < ?1 AND NOT ({LISTED})
-                     AND EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id)
-                 OR source_id NOT IN (SELECT id FROM known_source)
-             WHEN NOT ({LISTED}) OR source_id NOT IN (SELECT id FROM known_source)
-                 THEN state <> 'confirmed' OR snapshot < ?1
-                     AND (kind <> 'delete_item' OR NOT ({LISTED}))
-             WHEN kind IN ('star', 'unstar') THEN snapshot < ?1 AND (
-                 state = 'confirmed' OR state = 'attempted' AND EXISTS (
-                     SELECT 1 FROM server_source AS s WHERE s.id = source_id AND s.starred = (kind = 'star')
-                 ))
-             WHEN kind = 'seen' THEN state = 'confirmed' AND snapshot < ?1 OR state IN ('pending', 'attempted')
-                 AND CASE WHEN item_kind = 'reply' THEN EXISTS (
-                         SELECT 1 FROM server_reply_seen AS m
-                         WHERE m.reply_id = item_id AND m.journalist_id = outbox.journalist_id
-                     ) ELSE EXISTS (
-                         SELECT 1 FROM server_submission_seen AS m
-                         WHERE m.submission_id = item_id AND m.journalist_id = outbox.journalist_id
-                     ) END
-             ELSE 0 END
+         WHERE kind = 'reply' AND state = 'confirmed' AND {TO_KEPT}
+           AND source_id IN (SELECT id FROM local_removed_source WHERE kept = {})
+         RETURNING act, kind, source_id, state",
+        removals::FOR_REPLIES
+    );
+    change(transaction, &sent, [], effects, |_| None)?;
+    // Nothing can be sent to its source any more. One that is being sent is told by its own answer.
+    let kept = format!(
+        "UPDATE outbox SET sent = state = 'attempted', state = 'refused', held = 0, reason = ?1
+         WHERE kind = 'reply' AND state IN ('pending', 'attempted') AND NOT in_flight AND {TO_KEPT}
          RETURNING act, kind, source_id, state"
-    ))?;
-    let mut ended = statement.query(params![number, whole])?;
-    while let Some(row) = ended.next()? {
-        effects.sources.insert(row.get::<_, String>(2)?.parse()?);
-        if row.get::<_, String>(3)? != "confirmed" {
-            effects.add(row, ActStep::Settled)?;
-        }
+    );
+    let refused = || ActStep::Refused(failure(FailureKind::NotFound, removals::GONE.to_owned()));
+    change(transaction, &kept, [removals::GONE], effects, |_| Some(refused()))?;
+    // A colleague may have deleted it, or the server has lost it: that is for a person to say. It is not sent again by itself.
+    let not_listed = format!(
+        "UPDATE outbox SET state = 'refused', sent = 1, reason = ?2
+         WHERE kind = 'reply' AND state = 'confirmed' AND snapshot < ?1 AND ?3 AND NOT {LISTED}
+           AND source_id IN (SELECT id FROM server_source)
+         RETURNING act, kind, source_id, state"
+    );
+    let of = params![snapshot.number, NOT_LISTED, snapshot.whole];
+    change(transaction, &not_listed, of, effects, |_| Some(ActStep::NotListed))
+}
+
+/// Why a reply counts as refused that the server has confirmed.
+const NOT_LISTED: &str = "the server has confirmed it and does not list it: somebody may have deleted it";
+
+/// What was set aside is to be done after all: its object is there again.
+fn bring_back(transaction: &Transaction<'_>, effects: &mut SnapshotEffects) -> Result<(), StoreError> {
+    let sql = format!(
+        "UPDATE outbox SET state = CASE WHEN sent THEN 'attempted' ELSE 'pending' END, sent = 0
+         WHERE {SET_ASIDE} AND {}
+         RETURNING act, kind, source_id, state",
+        there()
+    );
+    change(transaction, &sql, [], effects, |_| Some(ActStep::ListedAgain))
+}
+
+/// What was set aside by an earlier snapshot, and told to be gone, is gone; so is what was refused, with its object.
+fn end_set_aside(
+    transaction: &Transaction<'_>,
+    snapshot: &Applied,
+    effects: &mut SnapshotEffects,
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "DELETE FROM outbox
+         WHERE kind <> 'reply' AND NOT {} AND (state = 'refused' OR {SET_ASIDE} AND snapshot < ?1)
+         RETURNING act, kind, source_id, state",
+        there()
+    );
+    change(transaction, &sql, [snapshot.number], effects, |state| unless_confirmed(state, ActStep::Gone))
+}
+
+/// What is about an object that is not there is set aside. A deletion that may have been made is done, as far as can be
+/// seen. One that can still be taken back is left to its author.
+fn set_aside(
+    transaction: &Transaction<'_>,
+    snapshot: &Applied,
+    effects: &mut SnapshotEffects,
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "UPDATE outbox SET sent = state = 'attempted', state = 'confirmed', confirmed_us = NULL,
+             snapshot = max(snapshot, ?1), not_deleted = 0
+         WHERE kind <> 'reply' AND state IN ('pending', 'attempted') AND NOT {} AND NOT ({})
+         RETURNING act, kind, source_id,
+             CASE WHEN sent AND kind IN ('delete_source', 'delete_item') THEN 'done' ELSE 'gone' END",
+        there(),
+        grace_is_left("?2")
+    );
+    change(transaction, &sql, params![snapshot.number, snapshot.now], effects, |what| {
+        Some(if what == "done" { ActStep::Settled } else { ActStep::Gone })
+    })
+}
+
+/// Stars: one that was confirmed ends with a snapshot that was asked for after that and could read its source, whatever that
+/// says: a colleague may have been there since. One that may have come through ends where such a snapshot shows it.
+fn end_stars(
+    transaction: &Transaction<'_>,
+    snapshot: &Applied,
+    effects: &mut SnapshotEffects,
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "DELETE FROM outbox
+         WHERE kind IN ('star', 'unstar') AND snapshot < ?1 AND NOT {SET_ASIDE} AND (
+             state = 'confirmed' AND (NOT {there} OR id IN (SELECT value FROM json_each(?2)) AND {READABLE})
+             OR state = 'attempted' AND id IN (SELECT value FROM json_each(?2)) AND {READABLE}
+                AND EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id AND s.starred = (kind = 'star'))
+         )
+         RETURNING act, kind, source_id, state",
+        there = there()
+    );
+    let of = params![snapshot.number, snapshot.named];
+    change(transaction, &sql, of, effects, |state| unless_confirmed(state, ActStep::Settled))
+}
+
+/// Seen marks: like stars, and one that was never sent ends too where the mark is there: another session has set it.
+fn end_marks(
+    transaction: &Transaction<'_>,
+    snapshot: &Applied,
+    effects: &mut SnapshotEffects,
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "DELETE FROM outbox
+         WHERE kind = 'seen' AND NOT {SET_ASIDE} AND (
+             state = 'confirmed' AND snapshot < ?1
+                 AND (NOT {there} OR id IN (SELECT value FROM json_each(?2)) AND {READABLE})
+             OR state IN ('pending', 'attempted') AND id IN (SELECT value FROM json_each(?2)) AND {READABLE}
+                 AND CASE WHEN item_kind = 'reply' THEN EXISTS (
+                     SELECT 1 FROM server_reply_seen AS m
+                     WHERE m.reply_id = item_id AND m.journalist_id = outbox.journalist_id
+                 ) ELSE EXISTS (
+                     SELECT 1 FROM server_submission_seen AS m
+                     WHERE m.submission_id = item_id AND m.journalist_id = outbox.journalist_id
+                 ) END
+         )
+         RETURNING act, kind, source_id, state",
+        there = there()
+    );
+    let of = params![snapshot.number, snapshot.named];
+    change(transaction, &sql, of, effects, |state| unless_confirmed(state, ActStep::Settled))
+}
+
+/// Deletions: one that was confirmed ends with a snapshot that was asked for after that and does not list its object.
+fn end_deletions(
+    transaction: &Transaction<'_>,
+    snapshot: &Applied,
+    effects: &mut SnapshotEffects,
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "DELETE FROM outbox
+         WHERE kind IN ('delete_source', 'delete_item') AND state = 'confirmed' AND NOT {SET_ASIDE} AND snapshot < ?1
+           AND NOT {LISTED}
+         RETURNING act, kind, source_id, state"
+    );
+    change(transaction, &sql, [snapshot.number], effects, |state| unless_confirmed(state, ActStep::Settled))
+}
+
+/// The removal of a source was accepted: deletions that were on their way to it are set aside, and nothing else of it is left.
+pub(in crate::store) fn drop_source(transaction: &Transaction<'_>, source: &SourceId) -> rusqlite::Result<()> {
+    for change in [
+        "UPDATE outbox SET sent = state = 'attempted', state = 'confirmed', confirmed_us = NULL,
+             snapshot = (SELECT max(snapshot) FROM outbox), not_deleted = 0
+         WHERE source_id = ?1 AND kind IN ('delete_source', 'delete_item') AND state IN ('pending', 'attempted')",
+        "DELETE FROM outbox
+         WHERE source_id = ?1 AND NOT (kind IN ('delete_source', 'delete_item') AND state = 'confirmed')",
+    ] {
+        transaction.prepare_cached(change)?.execute([source.as_str()])?;
     }
     Ok(())
 }
@@ -147,7 +360,7 @@ impl SnapshotEffects {
 fn reduce_again(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     let mut statement = transaction.prepare_cached(
         "SELECT source_id, item_kind, item_id FROM outbox
-         WHERE state = 'confirmed' AND kind IN ('delete_source', 'delete_item')",
+         WHERE state = 'confirmed' AND confirmed_us IS NOT NULL AND kind IN ('delete_source', 'delete_item')",
     )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
@@ -163,17 +376,17 @@ fn reduce_again(transaction: &Transaction<'_>) -> Result<(), StoreError> {
 /// Counts the snapshots that list what is deleted, and finds what has been listed for too long.
 fn note_listed(
     transaction: &Transaction<'_>,
-    number: i64,
-    now: Timestamp,
+    snapshot: &Applied,
     overdue: Duration,
     effects: &mut SnapshotEffects,
 ) -> Result<(), StoreError> {
     transaction
         .prepare_cached(
             "UPDATE outbox SET listed = listed + 1
-             WHERE state = 'confirmed' AND kind IN ('delete_source', 'delete_item') AND snapshot < ?1",
+             WHERE state = 'confirmed' AND confirmed_us IS NOT NULL AND kind IN ('delete_source', 'delete_item')
+               AND snapshot < ?1 AND id IN (SELECT value FROM json_each(?2))",
         )?
-        .execute([number])?;
+        .execute(params![snapshot.number, snapshot.named])?;
     let overdue = i64::try_from(overdue.as_micros()).unwrap_or(i64::MAX);
     let mut statement = transaction.prepare_cached(
         "UPDATE outbox SET not_deleted = 1
@@ -181,7 +394,7 @@ fn note_listed(
            AND listed >= ?1 AND confirmed_us + ?2 <= ?3
          RETURNING act, kind, source_id",
     )?;
-    let mut rows = statement.query(params![PATIENCE, overdue, now.as_i64()])?;
+    let mut rows = statement.query(params![PATIENCE, overdue, snapshot.now])?;
     while let Some(row) = rows.next()? {
         effects.add(row, ActStep::NotDeleted)?;
     }

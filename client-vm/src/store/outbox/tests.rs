@@ -1,6 +1,7 @@
 mod checks;
 mod dealing;
 mod deletions;
+mod faults;
 mod grace;
 mod hands;
 mod machine;

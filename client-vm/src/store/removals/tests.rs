@@ -1,3 +1,5 @@
+mod acts;
+
 use std::collections::BTreeMap;
 
 use control::{Act, Presence, ReplyText};
@@ -82,7 +84,7 @@ impl Inbox {
             let held = hold(transaction, &plan, now)?;
             mirror::apply(transaction, &plan)?;
             listed_again(transaction, now)?;
-            outbox::after_snapshot(transaction, number, now, Duration::from_secs(3600), true)?;
+            outbox::after_snapshot(transaction, number, now, Duration::from_secs(3600), &plan)?;
             Ok(held)
         });
         held.iter().map(number_of).collect()
@@ -142,12 +144,12 @@ impl Inbox {
         assert_eq!(settled.len(), sources.len());
     }
 
-    fn act(&mut self, act: &Act) -> Result<(), EnqueueError> {
+    fn act(&mut self, act: &Act) -> Result<outbox::Enqueued, EnqueueError> {
         let now = self.now();
         let transaction = self.connection.transaction().unwrap();
-        outbox::enqueue(&transaction, anna(), act, now)?;
+        let enqueued = outbox::enqueue(&transaction, anna(), act, now)?;
         transaction.commit().unwrap();
-        Ok(())
+        Ok(enqueued)
     }
 
     fn pin_keys(&mut self) {

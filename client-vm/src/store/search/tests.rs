@@ -14,6 +14,7 @@ use rusqlite::params;
 use super::*;
 use crate::store::downloads;
 use crate::store::{migration, mirror, outbox};
+use crate::sync::Plan;
 
 fn id<I: std::str::FromStr<Err: std::fmt::Debug>>(number: u32) -> I {
     format!("{number:08}-0000-4000-8000-000000000000").parse().unwrap()
@@ -251,7 +252,9 @@ fn a_reply_of_ones_own_is_found_once_it_is_listed() {
         list(transaction, 1, reply(9), 1)
     });
     assert_eq!(places(&mut store, "answer"), NOTHING);
-    write(&mut store, |transaction| outbox::after_snapshot(transaction, 1, at(9), Duration::from_secs(3600), true));
+    write(&mut store, |transaction| {
+        outbox::after_snapshot(transaction, 1, at(9), Duration::from_secs(3600), &Plan::default())
+    });
     assert_eq!(places(&mut store, "answer"), ["reply 9"]);
 }
 

@@ -59,7 +59,9 @@ impl Machine<'_> {
             .intersection(&self.server.performed)
             .map(|row| (*row, self.rows[row].1))
             // A reply that somebody else has deleted cannot be told from one that was never stored.
-            .filter(|(_, what)| what.reply().is_none_or(|reply| self.server.has(reply)))
+            .filter(|(_, what)| {
+                what.reply().is_none_or(|reply| self.server.has(reply) && !self.unnamed.contains(&reply))
+            })
             .collect();
         assert!(performed.is_empty(), "taken for unsent, and performed: {performed:?}");
         let in_doubt: Vec<_> = pending.iter().filter(|row| self.in_doubt.contains_key(row)).collect();
@@ -122,7 +124,7 @@ impl Machine<'_> {
             let given_up = end == Some(End::GivenUp) || self.refused.contains(&row);
             assert!(performed || gone || shown || given_up, "row {row}, {what:?} of {who:?}, is lost");
             assert!(
-                end != Some(End::Moot) || gone || performed,
+                end != Some(End::Moot) || gone || performed || self.refused.contains(&row),
                 "row {row}, {what:?}, has ended, and its object is there"
             );
         }
@@ -130,6 +132,11 @@ impl Machine<'_> {
             assert_eq!(self.rows[&row], (who, what), "who has answered, and whom");
         }
         let (sources, items) = (self.server.list_sources(), self.server.list_items());
+        let in_vain = self.reference.answered_in_vain.clone();
+        // Deleted with a source that was not listed for once, while they were: nothing says whose they are any more.
+        let held = self.reference.held().1;
+        let forgotten: BTreeSet<_> =
+            items.keys().copied().filter(|item| !self.server.has(*item) && !held.contains(item)).collect();
         let left: Vec<(i64, String)> = self.read(|transaction| {
             let mut select = transaction.prepare_cached("SELECT id, state FROM outbox")?;
             Ok(select.query_map([], |sql| Ok((sql.get(0)?, sql.get(1)?)))?.collect::<Result<_, _>>()?)
@@ -155,15 +162,19 @@ impl Machine<'_> {
                 sources: sources
                     .iter()
                     .filter(|(source, _)| shows(source))
-                    .map(|(source, record)| (*source, SourceView { starred: record.starred, being_deleted: false }))
+                    .map(|(source, record)| (*source, record.starred))
+                    .chain(in_vain.clone())
+                    .map(|(source, starred)| (source, SourceView { starred, being_deleted: false }))
                     .collect(),
                 items: items
                     .iter()
                     .filter(|(item, record)| {
-                        shows(&record.source) && !hidden.contains(&What::DeleteItem(record.source, **item))
+                        (shows(&record.source) || in_vain.contains_key(&record.source))
+                            && !hidden.contains(&What::DeleteItem(record.source, **item))
+                            && !forgotten.contains(item)
                     })
                     .map(|(item, record)| {
-                        let unread = !record.seen_by.contains(&viewer);
+                        let unread = sources.contains_key(&record.source) && !record.seen_by.contains(&viewer);
                         (*item, ItemView { source: record.source, unread, being_deleted: false })
                     })
                     .collect(),
@@ -300,7 +311,7 @@ fn lines(reference: &Reference, viewer: Who, now: u64, lane: &Lane) -> BTreeSet<
         let held = entry.held && !lane.open.contains(&ActId(act));
         // What was sent and what was not are told apart, whatever else is said of them.
         let (state, sent) = match entry.status {
-            Status::Confirmed { told: false, .. } => continue,
+            Status::Confirmed { told: false, .. } | Status::Aside { .. } => continue,
             Status::Confirmed { told: true, .. } => (ActState::NotDeleted, true),
             Status::Refused { .. } => (ActState::Refused, true),
             Status::Open { sent } if running => (ActState::Running, sent),

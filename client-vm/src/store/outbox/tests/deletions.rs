@@ -8,7 +8,7 @@ use super::super as outbox;
 use super::hands::with_sources;
 use super::machine::{Ending, Machine, Opening};
 use super::server::FOR_EVER;
-use super::world::{Itm, Src, What, Who, Wish, new_store};
+use super::world::{Damage, Itm, Src, What, Who, Wish, new_store};
 
 const SOURCE: Src = Src(0);
 const OTHER: Src = Src(1);
@@ -54,6 +54,109 @@ fn d1_b_a_deletion_that_takes_its_time_stays_in_sight_as_one() {
     machine.colleague(What::DeleteSource(SOURCE));
     machine.sync();
     assert_eq!(machine.source(Who::Anna, SOURCE), None);
+    assert!(machine.states().is_empty());
+    machine.sync();
+    assert!(machine.rows().is_empty());
+}
+
+/// Case D1: a list that leaves out what is listed before and after it.
+#[test]
+fn d1_one_list_without_its_source_or_item_forgets_no_deletion() {
+    for sent in [false, true] {
+        let mut store = new_store();
+        let mut machine = with_sources(&mut store, &[2, 2]);
+        machine.delete(SOURCE);
+        machine.act(&Wish::DeleteItems(OTHER, vec![Itm(3)]));
+        if sent {
+            machine.send_in_vain(UNKNOWN);
+            machine.send_in_vain(UNKNOWN);
+        }
+        machine.sync_without(SOURCE);
+        machine.sync_without(OTHER);
+        assert!(machine.being_deleted(Who::Anna, SOURCE));
+        assert_eq!(machine.source(Who::Anna, OTHER), None);
+        machine.sync();
+        assert!(machine.being_deleted(Who::Anna, SOURCE) && !machine.being_deleted(Who::Anna, OTHER));
+        assert!(machine.item(Who::Anna, Itm(3)).unwrap().being_deleted);
+        let state = if sent { ActState::Unconfirmed } else { ActState::Waiting };
+        assert_eq!(machine.states(), [(1, state.clone()), (2, state)]);
+        machine.pass(Duration::from_secs(5));
+        machine.send(0);
+        machine.send(0);
+        machine.sync();
+        assert_eq!((machine.rows(), machine.totals()), (Vec::new(), (1, 1, 1)));
+    }
+}
+
+/// Case D1: whose act it is shows only in their own views, also once it was set aside.
+#[test]
+fn d1_a_deletion_that_was_never_sent_hides_nothing_from_others() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1]);
+    machine.delete(SOURCE);
+    machine.login(Who::Ben);
+    machine.sync_without(SOURCE);
+    machine.sync();
+    assert!(!machine.being_deleted(Who::Ben, SOURCE) && machine.being_deleted(Who::Anna, SOURCE));
+    for _ in 0..4 {
+        machine.pass(Duration::from_secs(3_600));
+        machine.sync();
+    }
+    assert_eq!(machine.states(), [(1, ActState::Waiting)], "nobody has confirmed it: there is nothing to complain of");
+}
+
+/// The machine compares what is told: gone, and not that the server shows it.
+#[test]
+fn two_lists_in_a_row_without_it_end_a_deletion() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1, 1]);
+    machine.delete(SOURCE);
+    machine.act(&Wish::Star(vec![OTHER]));
+    machine.colleague(What::DeleteSource(SOURCE));
+    machine.colleague(What::DeleteSource(OTHER));
+    machine.sync();
+    assert!(machine.states().is_empty());
+    assert_eq!(machine.due(), (0, None));
+    machine.sync();
+    assert!(machine.rows().is_empty());
+}
+
+/// What was being sent when its object went, and came through.
+#[test]
+fn the_servers_word_counts_for_what_was_set_aside() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1]);
+    machine.delete(SOURCE);
+    machine.attempt();
+    machine.sync_without(SOURCE);
+    machine.perform(0, u8::MAX, 3);
+    machine.end_last(Ending::Answered);
+    for _ in 0..3 {
+        machine.sync();
+        assert_eq!(machine.source(Who::Anna, SOURCE), None, "the server has said that it is deleted");
+    }
+    machine.sync();
+    assert!(machine.rows().is_empty());
+}
+
+/// Case S9: what is not named is not known to be listed, so nothing is wrong with the deletion.
+#[test]
+fn s9_a_list_that_is_not_whole_does_not_say_that_something_was_not_deleted() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1, 1]);
+    machine.delete(SOURCE);
+    machine.act(&Wish::DeleteItems(OTHER, vec![Itm(1)]));
+    machine.send(0);
+    machine.send(0);
+    for _ in 0..4 {
+        machine.pass(Duration::from_secs(3_600));
+        machine.sync_with(Damage { nameless_source: Some(Src(9)), nameless_item: Some(Itm(9)), ..Damage::default() });
+        assert_eq!(machine.source(Who::Anna, SOURCE), None);
+        assert_eq!(machine.item(Who::Anna, Itm(1)), None);
+    }
+    // Item 9 stands for an entry of the list of replies, and item 1 is a reply.
+    assert!(machine.states().is_empty());
+    machine.sync();
     assert!(machine.rows().is_empty());
 }
 

@@ -217,7 +217,7 @@ fn a_clock_that_was_set_back_gives_all_of_the_time_again_and_no_more() {
 }
 
 #[test]
-fn a_snapshot_without_the_object_ends_what_waits() {
+fn snapshots_without_the_object_end_what_waits() {
     let mut store = new_store();
     let mut machine = with_grace(&mut store, &[2, 2]);
     machine.delete(SOURCE);
@@ -225,9 +225,13 @@ fn a_snapshot_without_the_object_ends_what_waits() {
     machine.colleague(What::DeleteSource(SOURCE));
     machine.colleague(What::DeleteItem(OTHER, Itm(2)));
     machine.sync();
-    assert!(machine.rows().is_empty());
     assert_eq!((machine.source(Who::Anna, SOURCE), machine.item(Who::Anna, Itm(2))), (None, None));
+    assert_eq!(machine.rows().len(), 2, "they can still be taken back");
+    machine.pass(GRACE);
+    machine.sync();
     assert!(undo_error(&mut machine, &[]).contains("nothing to undo"));
+    machine.sync();
+    assert!(machine.rows().is_empty());
 }
 
 #[test]
@@ -241,4 +245,32 @@ fn a_retry_does_not_wait_any_longer() {
     machine.delete(OTHER);
     assert_eq!(machine.deal(Deal::Cancel, 2), Some(1));
     assert!(!machine.being_deleted(Who::Anna, OTHER));
+}
+
+/// What can still be taken back can be, though a list does not have it.
+#[test]
+fn a_deletion_in_its_time_of_grace_can_be_taken_back_whatever_the_server_lists() {
+    let mut store = new_store();
+    let mut machine = with_grace(&mut store, &[1]);
+    machine.delete(SOURCE);
+    machine.sync_without(SOURCE);
+    assert_eq!(machine.states(), [(1, ActState::Grace)]);
+    assert_eq!(machine.undo(&[]), Some(1));
+    machine.sync();
+    assert!(!machine.being_deleted(Who::Anna, SOURCE));
+    assert_eq!(machine.totals(), (1, 1, 1));
+}
+
+/// It was not sent, and would be if the next list had it again.
+#[test]
+fn what_was_set_aside_when_its_time_was_over_can_be_taken_back_too() {
+    let mut store = new_store();
+    let mut machine = with_grace(&mut store, &[1]);
+    machine.delete(SOURCE);
+    machine.pass(GRACE);
+    machine.sync_without(SOURCE);
+    assert!(undo_error(&mut machine, &[]).contains("nothing to undo"));
+    assert_eq!(machine.undo(&[1]), Some(1));
+    machine.sync();
+    assert!(!machine.being_deleted(Who::Anna, SOURCE));
 }

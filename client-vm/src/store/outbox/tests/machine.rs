@@ -14,11 +14,11 @@ use super::super::{self as outbox, Batch, Before, EnqueueError, Lane, Outcome, R
 use super::reference::{Digests, Entry, OVERDUE_US, Reference, Refusal, Status};
 use super::server::{By, Server, Verdict};
 use super::world::{
-    ItemList, ItemRecord, Itm, ListedItem, SourceList, SourceRecord, Src, What, Who, Wish, listed_item, listed_source,
+    Damage, ItemList, ItemRecord, Itm, LeftOut, ListedItem, Lists, SourceList, SourceRecord, Src, What, Who, Wish,
+    listed_item, listed_source, nameless,
 };
-use crate::store::StoreError;
-use crate::store::mirror;
-use crate::sync::{ListPlan, Mirror, Plan, Snapshot};
+use crate::store::{StoreError, mirror, removals};
+use crate::sync::{Mirror, Plan, Snapshot};
 
 const HOUR_US: u64 = 3_600_000_000;
 
@@ -48,6 +48,14 @@ pub(super) struct Machine<'a> {
     /// The replies that may have been stored, by their rows, and the last snapshot that had been asked for when the attempt
     /// ended; none while it goes on. They wait for a later one.
     pub(super) in_doubt: BTreeMap<i64, Option<u64>>,
+    /// In how many lists that were not whole each of those was missing since.
+    pub(super) unsure: BTreeMap<i64, u32>,
+    /// Replies that a list did not name though they were stored.
+    pub(super) unnamed: BTreeSet<Itm>,
+    /// What is wrong with the lists of the next snapshot.
+    pub(super) damage: Damage,
+    /// The source of which the last snapshot has left something out.
+    pub(super) left_out: Option<Src>,
     /// How much had been written when it was last checked.
     pub(super) looked_at: u64,
     /// How often it was.
@@ -118,6 +126,10 @@ impl<'a> Machine<'a> {
             rows: BTreeMap::new(),
             refused: BTreeSet::new(),
             in_doubt: BTreeMap::new(),
+            unsure: BTreeMap::new(),
+            unnamed: BTreeSet::new(),
+            damage: Damage::default(),
+            left_out: None,
             looked_at: 0,
             looks: 0,
         }
@@ -199,6 +211,7 @@ impl<'a> Machine<'a> {
             (Err(EnqueueError::NoSource(_)), Err(Refusal::NoSource))
             | (Err(EnqueueError::NoItem(_)), Err(Refusal::NoItem))
             | (Err(EnqueueError::BeingDeleted(_)), Err(Refusal::BeingDeleted))
+            | (Err(EnqueueError::Gone(_)), Err(Refusal::Gone))
             | (Err(EnqueueError::Objects), Err(Refusal::Objects)) => {}
             (taken, must) => panic!("{wish:?} gives {taken:?} and must give {must:?}"),
         }
@@ -375,6 +388,9 @@ impl<'a> Machine<'a> {
         let who = self.signed_in?;
         let dealt = self.write(|transaction| outbox::deal(transaction, who.id(), deal, &[ActId(act)]));
         let dealt = dealt.ok().map(|changes| changes.iter().map(|change| change.objects).sum());
+        if deal == Deal::Retry && dealt.is_some() {
+            self.note_retried(act);
+        }
         assert_eq!(dealt, self.reference.deal(who, deal, act), "{deal:?} of act {act}");
         dealt
     }
@@ -405,26 +421,53 @@ impl<'a> Machine<'a> {
     pub(super) fn apply(&mut self) {
         let Some(sync) = self.sync.take_if(|sync| sync.sources.is_some() && sync.items.is_some()) else { return };
         let (now, overdue) = (self.time(), Duration::from_micros(OVERDUE_US));
-        let lists = (sync.sources.unwrap(), sync.items.unwrap());
+        let damage = self.next_damage();
+        self.left_out = damage.left_out.map(|left_out| left_out.source);
+        let lists = Lists::new((sync.sources.unwrap(), sync.items.unwrap()), &damage);
         let plan = plan(&sync.known, &lists);
         let effects = self
             .write(|transaction| {
+                // So few removals are never held, if each is the first of its day.
+                transaction.execute("DELETE FROM local_removal", [])?;
+                assert!(removals::hold(transaction, &plan, now)?.is_empty());
                 mirror::apply(transaction, &plan)?;
-                outbox::after_snapshot(transaction, sync.number, now, overdue, true)
+                removals::listed_again(transaction, now)?;
+                outbox::after_snapshot(transaction, sync.number, now, overdue, &plan)
             })
             .unwrap();
         let must = self.reference.apply(sync.number, self.now, &sync.digests, &lists);
-        self.note_applied(sync.number, &lists.1);
+        self.note_applied(sync.number, &lists);
         assert_eq!(
             effects.sources.into_iter().map(Src::of).collect::<BTreeSet<_>>(),
             must.sources,
-            "whose rows have ended"
+            "whose rows changed"
         );
-        let mut not_deleted = BTreeMap::new();
-        for change in effects.changes.into_iter().filter(|change| change.step == ActStep::NotDeleted) {
-            *not_deleted.entry((change.act.0, Src::of(change.source))).or_default() += change.objects;
+        let mut told = BTreeMap::new();
+        for change in effects.changes {
+            *told.entry((change.act.0, Src::of(change.source), name(&change.step))).or_default() += change.objects;
         }
-        assert_eq!(not_deleted, must.not_deleted, "what is told not to be deleted");
+        assert_eq!(told, must.told, "what is told");
+        let refused = |entry: &&Entry| matches!(entry.status, Status::Refused { .. });
+        self.refused.extend(self.reference.entries.iter().filter(refused).map(|entry| entry.row));
+    }
+
+    /// What is wrong with the lists that are applied next. Nothing of a source is left out twice in a row.
+    fn next_damage(&mut self) -> Damage {
+        let mut damage = std::mem::take(&mut self.damage);
+        damage.left_out.take_if(|left_out| Some(left_out.source) == self.left_out);
+        damage
+    }
+
+    /// A sync with lists that are damaged so.
+    pub(super) fn sync_with(&mut self, damage: Damage) {
+        self.damage = damage;
+        self.sync();
+    }
+
+    /// A sync whose lists leave a source out, with its items.
+    pub(super) fn sync_without(&mut self, source: Src) {
+        self.left_out = None;
+        self.sync_with(Damage { left_out: Some(LeftOut { source, itself: true, items: true }), ..Damage::default() });
     }
 
     /// A whole sync at once.
@@ -492,21 +535,45 @@ fn outcome(row: &Row, performed: Option<&Verdict>, ending: Ending) -> Outcome {
     }
 }
 
-fn plan(known: &Mirror, (sources, items): &(SourceList, ItemList)) -> Plan {
-    let (mut listed, mut submissions, mut replies) = (Snapshot::default(), Snapshot::default(), Snapshot::default());
-    for (source, record) in sources {
-        listed.observe(&known.sources, listed_source(*source, *record)).unwrap();
+/// What is told of a step, in a word.
+fn name(step: &ActStep) -> &'static str {
+    match step {
+        ActStep::Settled => "settled",
+        ActStep::Refused(_) => "refused",
+        ActStep::NotDeleted => "not deleted",
+        ActStep::Gone => "gone",
+        ActStep::ListedAgain => "listed again",
+        ActStep::NotListed => "not listed",
+        ActStep::Taken | ActStep::Started | ActStep::Confirmed | ActStep::Postponed { .. } | ActStep::Dealt(_) => {
+            panic!("no snapshot tells {step:?}")
+        }
     }
-    for (item, record) in items {
-        match listed_item(*item, record) {
+}
+
+fn plan(known: &Mirror, lists: &Lists) -> Plan {
+    let (mut listed, mut submissions, mut replies) = (Snapshot::default(), Snapshot::default(), Snapshot::default());
+    if !lists.whole_sources {
+        listed.observe(&known.sources, nameless()).unwrap();
+    }
+    if !lists.whole_submissions {
+        submissions.observe(&known.submissions, nameless()).unwrap();
+    }
+    if !lists.whole_replies {
+        replies.observe(&known.replies, nameless()).unwrap();
+    }
+    for (source, entry) in &lists.sources {
+        listed.observe(&known.sources, listed_source(*source, entry)).unwrap();
+    }
+    for (item, entry) in &lists.items {
+        match listed_item(*item, entry) {
             ListedItem::Submission(entry) => submissions.observe(&known.submissions, entry).unwrap(),
             ListedItem::Reply(entry) => replies.observe(&known.replies, entry).unwrap(),
         }
     }
     Plan {
-        users: ListPlan { changes: Vec::new(), removals: Vec::new(), unreadable: 0, whole: true },
         sources: listed.diff(&known.sources),
         submissions: submissions.diff(&known.submissions),
         replies: replies.diff(&known.replies),
+        ..Plan::default()
     }
 }

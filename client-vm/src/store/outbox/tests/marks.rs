@@ -7,7 +7,7 @@ use control::ActState;
 use super::super as outbox;
 use super::hands::with_sources;
 use super::machine::{Ending, Opening};
-use super::world::{Itm, Src, What, Who, Wish, new_store};
+use super::world::{Damage, Itm, Src, What, Who, Wish, new_store};
 
 const SOURCE: Src = Src(0);
 
@@ -271,4 +271,65 @@ fn d3_marks_that_dom0_refuses_are_refused_all_of_them() {
     assert!(!machine.starred(Who::Anna, SOURCE));
     assert!(machine.item(Who::Anna, Itm(0)).unwrap().unread);
     assert_eq!(machine.read(outbox::counts).refused, 3);
+}
+
+/// Case S5: what cannot be read, or is not named, says nothing of what was confirmed.
+#[test]
+fn s5_a_snapshot_that_cannot_read_a_record_takes_no_mark_back() {
+    let unreadable = Damage { unreadable_source: Some(SOURCE), unreadable_item: Some(Itm(0)), ..Damage::default() };
+    let nameless = Damage { nameless_source: Some(SOURCE), nameless_item: Some(Itm(0)), ..Damage::default() };
+    for damage in [unreadable, nameless] {
+        let mut store = new_store();
+        let mut machine = with_sources(&mut store, &[1]);
+        machine.act(&star());
+        machine.act(&Wish::Seen(SOURCE, vec![Itm(0)]));
+        machine.send(0);
+        machine.send(0);
+        for _ in 0..2 {
+            machine.sync_with(damage.clone());
+            assert!(machine.starred(Who::Anna, SOURCE), "{damage:?}");
+            assert!(!machine.item(Who::Anna, Itm(0)).unwrap().unread, "{damage:?}");
+        }
+        machine.sync();
+        assert!(machine.rows().is_empty());
+        assert!(machine.starred(Who::Ben, SOURCE));
+    }
+}
+
+/// Case S5: a star of which nobody knows is not taken for done since an old record, which could not be read since, has it.
+#[test]
+fn s5_a_record_that_cannot_be_read_shows_no_effect() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[0]);
+    machine.act(&star());
+    machine.send(0);
+    machine.sync();
+    machine.act(&unstar());
+    machine.send(0);
+    machine.act(&star());
+    machine.send_in_vain(Ending::Fault { retry_after: None });
+    machine.sync_with(Damage { unreadable_source: Some(SOURCE), ..Damage::default() });
+    assert_eq!(machine.states(), [(3, ActState::Unconfirmed)]);
+    machine.pass(Duration::from_secs(5));
+    machine.send(0);
+    machine.sync();
+    assert!(machine.rows().is_empty() && machine.starred(Who::Anna, SOURCE));
+}
+
+/// One list without its object forgets no mark.
+#[test]
+fn one_list_without_its_object_forgets_no_mark() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1]);
+    machine.act(&star());
+    machine.act(&Wish::Seen(SOURCE, vec![Itm(0)]));
+    machine.sync_without(SOURCE);
+    assert_eq!(machine.due(), (0, None));
+    machine.sync();
+    assert_eq!(machine.states(), [(1, ActState::Waiting), (2, ActState::Waiting)]);
+    assert!(machine.starred(Who::Anna, SOURCE) && !machine.item(Who::Anna, Itm(0)).unwrap().unread);
+    machine.send(0);
+    machine.send(0);
+    machine.sync();
+    assert!(machine.rows().is_empty() && machine.starred(Who::Ben, SOURCE));
 }

@@ -18,7 +18,7 @@ use super::checks::Look;
 use super::machine::{Ending, Machine, Opening};
 use super::reference::{Entry, Status};
 use super::server::{By, FOR_EVER, Server};
-use super::world::{Itm, Src, What, Who, Wish, new_store};
+use super::world::{Damage, Itm, LeftOut, Src, What, Who, Wish, new_store};
 
 /// How many lives each test tries; more where PROPTEST_CASES says so.
 const CASES: u32 = 1_000;
@@ -57,6 +57,15 @@ enum Op {
     ListItems,
     Apply,
     Sync,
+    /// A snapshot whose lists have an entry without an id, or one that cannot be read, or leave something out.
+    Damaged(DamagePick),
+    /// A reply is sent and nobody knows what became of it; so many lists cannot say either.
+    Unsure {
+        source: u16,
+        stored: bool,
+        lists: u8,
+        retry: bool,
+    },
     /// Time passes, with syncs.
     Syncs,
     /// An act that is sent at once and listed for ever if it is a deletion; time passes.
@@ -106,6 +115,16 @@ enum Op {
     Refused(usize, Deal),
 }
 
+/// What is wrong with a snapshot, by numbers that are taken modulo what there is.
+#[derive(Debug, Clone, Copy)]
+struct DamagePick {
+    kind: u8,
+    source: u16,
+    item: u16,
+    /// Whether the sync is made at once, or the next one is so.
+    now: bool,
+}
+
 /// An act, by numbers that are taken modulo what there is.
 #[derive(Debug, Clone, Copy)]
 struct Pick {
@@ -138,6 +157,10 @@ fn op() -> impl Strategy<Value = Op> {
         3 => Just(Op::ListItems),
         4 => Just(Op::Apply),
         2 => Just(Op::Sync),
+        8 => (0..8_u8, 0..4_u16, 0..8_u16, any::<bool>())
+            .prop_map(|(kind, source, item, now)| Op::Damaged(DamagePick { kind, source, item, now })),
+        2 => (0..4_u16, any::<bool>(), 0..5_u8, any::<bool>())
+            .prop_map(|(source, stored, lists, retry)| Op::Unsure { source, stored, lists, retry }),
         1 => Just(Op::Syncs),
         2 => pick().prop_map(|pick| Op::Overdue(Pick { kind: 3 + pick.kind % 2, ..pick })),
         2 => small().prop_map(Op::Barred),
@@ -233,6 +256,24 @@ impl Machine<'_> {
             Op::ListItems => self.list_items(),
             Op::Apply => self.apply(),
             Op::Sync => self.sync(),
+            Op::Damaged(pick) => {
+                self.damage = self.damage_of(pick);
+                if pick.now {
+                    self.sync();
+                }
+            }
+            Op::Unsure { source, stored, lists, retry } => {
+                let source = self.one_of_sources(source);
+                let reply = self.next_answer();
+                let pick = self.answer(source);
+                self.send_one(pick, if stored { u8::MAX } else { 0 }, 0, Ending::Fault { retry_after: None });
+                for _ in 0..lists {
+                    self.sync_with(Damage { nameless_item: Some(reply), ..Damage::default() });
+                }
+                if retry && let Some(act) = self.reference.entries.last().map(|entry| entry.act) {
+                    self.deal(Deal::Retry, act);
+                }
+            }
             Op::Syncs => self.syncs(),
             Op::Overdue(pick) => {
                 let wish = self.wish(pick);
@@ -385,6 +426,23 @@ impl Machine<'_> {
         }
     }
 
+    fn damage_of(&self, pick: DamagePick) -> Damage {
+        let source = self.one_of_sources(pick.source);
+        let items: Vec<_> = self.reference.items_of(source).collect();
+        let item = items.get(usize::from(pick.item) % items.len().max(1)).copied();
+        let left_out = |itself, items| Some(LeftOut { source, itself, items });
+        match pick.kind {
+            0 => Damage { nameless_source: Some(source), ..Damage::default() },
+            1 => Damage { nameless_item: item.or(Some(Itm(1))), ..Damage::default() },
+            2 => Damage { unreadable_source: Some(source), ..Damage::default() },
+            3 => Damage { unreadable_item: item, ..Damage::default() },
+            4 => Damage { nameless_source: Some(source), unreadable_item: item, ..Damage::default() },
+            5 => Damage { left_out: left_out(true, false), ..Damage::default() },
+            6 => Damage { left_out: left_out(false, true), ..Damage::default() },
+            _ => Damage { left_out: left_out(true, true), ..Damage::default() },
+        }
+    }
+
     fn one_of_sources(&self, pick: u16) -> Src {
         Src(pick % u16::try_from(self.server.sources()).unwrap())
     }
@@ -459,7 +517,8 @@ fn live(sources: &[(bool, usize)], delete_asks: bool, grace: u64, ops: &[Op]) {
             .execute_batch(
                 "DELETE FROM outbox; DELETE FROM sqlite_sequence; DELETE FROM server_source;
                  DELETE FROM server_submission; DELETE FROM server_reply; DELETE FROM local_journalist;
-                 DELETE FROM local_item; DELETE FROM local_draft; DELETE FROM local_key;",
+                 DELETE FROM local_item; DELETE FROM local_draft; DELETE FROM local_key;
+                 DELETE FROM local_removed_source; DELETE FROM local_removed_item; DELETE FROM local_shown;",
             )
             .unwrap();
         let mut server = Server::default();
@@ -483,6 +542,8 @@ fn live(sources: &[(bool, usize)], delete_asks: bool, grace: u64, ops: &[Op]) {
             1 => Look::Close(Who::Ben),
             _ => Look::Quick,
         });
+        // The lists are good from here on.
+        machine.damage = Damage::default();
         for who in Who::BOTH {
             machine.work_off(who);
             machine.check(Look::Quick);

@@ -2,6 +2,7 @@
 
 mod grace;
 mod replies;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use protocol::call::{MAX_DELETED, MAX_SEEN};
 use protocol::value::Timestamp;
 
 use super::super::{Settled, Waits};
-use super::world::{ItemList, ItemRecord, Itm, SourceList, SourceRecord, Src, What, Who, Wish};
+use super::world::{Entry as Listed, ItemRecord, Itm, SourceRecord, Src, What, Who, Wish};
 
 /// How long after its confirmation a deletion may be listed, in microseconds.
 pub(super) const OVERDUE_US: u64 = 3_600_000_000;
@@ -28,17 +29,22 @@ pub(super) struct Entry {
     /// From when on, and for how long, in microseconds.
     wait: Option<(u64, u64)>,
     pub(super) held: bool,
-    /// The last snapshot that had been asked for at its last attempt; of a reply, when that ended.
+    /// The last snapshot that had been asked for at its last attempt, or when it was confirmed; of a reply, when its attempt
+    /// ended; or the one that set it aside.
     snapshot: u64,
+    /// In how many lists that were not whole a reply is missing since then.
+    missing: u32,
     /// A reply that is being sent.
     pub(super) in_flight: bool,
 }
 
-/// `sent`: an attempt may have had an effect.
+/// `sent`: an attempt may have had an effect. What is set aside is not done as far as anybody knows, and its object is not
+/// listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
     Open { sent: bool },
-    Confirmed { snapshot: u64, at: u64, listed: u32, told: bool },
+    Confirmed { at: u64, listed: u32, told: bool },
+    Aside { sent: bool },
     Refused { sent: bool },
 }
 
@@ -58,6 +64,7 @@ pub(super) enum Refusal {
     NoSource,
     NoItem,
     BeingDeleted,
+    Gone,
     Objects,
 }
 
@@ -72,12 +79,14 @@ pub(super) struct Taken {
 /// What the mirror holds of an entry: the digest's record, and what it shows. A deletion takes the second.
 #[derive(Debug, Clone)]
 struct Held<R> {
-    digest: Option<R>,
+    digest: Option<Listed<R>>,
     record: Option<R>,
+    /// It could not be read when it was last named.
+    unreadable: bool,
 }
 
 /// Digests when a snapshot was asked for.
-pub(super) type Digests<K, R> = BTreeMap<K, Option<R>>;
+pub(super) type Digests<K, R> = BTreeMap<K, Option<Listed<R>>>;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reference {
@@ -90,6 +99,9 @@ pub(super) struct Reference {
     pub(super) drafts: BTreeMap<(Who, Src), String>,
     /// The replies whose text is held because they are listed, or were.
     pub(super) kept: BTreeSet<Itm>,
+    /// The sources that are listed no more and are there only for the replies that were not sent to them, and whether they
+    /// were starred.
+    pub(super) answered_in_vain: BTreeMap<Src, bool>,
 }
 
 /// What a viewer sees.
@@ -116,8 +128,8 @@ pub(super) struct ItemView {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Effects {
     pub(super) sources: BTreeSet<Src>,
-    /// Act, source, and how many rows, that the server has not deleted.
-    pub(super) not_deleted: BTreeMap<(u64, Src), u64>,
+    /// Of which act and source, what, and of how many rows.
+    pub(super) told: BTreeMap<(u64, Src, &'static str), u64>,
 }
 
 impl Entry {
@@ -195,6 +207,10 @@ impl Reference {
             let being_deleted = own(What::DeleteSource(*source));
             view.sources.insert(*source, SourceView { starred, being_deleted });
         }
+        for (source, starred) in &self.answered_in_vain {
+            let being_deleted = own(What::DeleteSource(*source));
+            view.sources.insert(*source, SourceView { starred: *starred, being_deleted });
+        }
         for (item, held) in &self.items {
             let Some(record) = &held.record else { continue };
             let Some(source) = view.sources.get(&record.source) else { continue };
@@ -204,11 +220,18 @@ impl Reference {
             }
             let has_seen =
                 |entry: &Entry| entry.what == seen && entry.who == viewer && (entry.is_open() || entry.is_confirmed());
-            let unread = !record.seen_by.contains(&viewer) && !self.entries.iter().any(has_seen);
+            let listed = self.sources.contains_key(&record.source);
+            let unread = listed && !record.seen_by.contains(&viewer) && !self.entries.iter().any(has_seen);
             let being_deleted = source.being_deleted || own(deleted);
             view.items.insert(*item, ItemView { source: record.source, unread, being_deleted });
         }
         view
+    }
+
+    /// The items of a source that are held.
+    pub(super) fn items_of(&self, source: Src) -> impl Iterator<Item = Itm> {
+        let is_of = move |held: &Held<ItemRecord>| held.record.as_ref().is_some_and(|record| record.source == source);
+        self.items.iter().filter(move |(_, held)| is_of(held)).map(|(item, _)| *item)
     }
 
     /// Of which objects anything is held but that they are listed.
@@ -230,6 +253,9 @@ impl Reference {
                 if shown.being_deleted {
                     return Err(Refusal::BeingDeleted);
                 }
+                if self.answered_in_vain.contains_key(source) {
+                    return Err(Refusal::Gone);
+                }
                 sort(What::Reply(*source, *reply), self.knows(*reply));
             }
             Wish::Star(sources) | Wish::Unstar(sources) => {
@@ -238,6 +264,9 @@ impl Reference {
                     let shown = view.sources.get(&source).ok_or(Refusal::NoSource)?;
                     if shown.being_deleted {
                         return Err(Refusal::BeingDeleted);
+                    }
+                    if self.answered_in_vain.contains_key(&source) {
+                        return Err(Refusal::Gone);
                     }
                     sort(if star { What::Star(source) } else { What::Unstar(source) }, shown.starred == star);
                 }
@@ -280,14 +309,14 @@ impl Reference {
                     Status::Open { sent } => !sent && what.star().is_some() && is_star_of(entry, what.source()),
                     Status::Refused { .. } if what.star().is_some() => is_star_of(entry, what.source()),
                     Status::Refused { .. } => entry.what == what,
-                    Status::Confirmed { .. } => false,
+                    Status::Confirmed { .. } | Status::Aside { .. } => false,
                 }
         });
         self.last_row += 1;
         let row = self.last_row;
         let status = Status::Open { sent: false };
-        let (attempts, wait, held, snapshot, in_flight) = (0, None, false, 0, false);
-        self.entries.push(Entry { row, act, who, what, status, attempts, wait, held, snapshot, in_flight });
+        let (attempts, wait, held, snapshot, missing, in_flight) = (0, None, false, 0, 0, false);
+        self.entries.push(Entry { row, act, who, what, status, attempts, wait, held, snapshot, missing, in_flight });
         if let Some(reply) = what.reply() {
             self.drafts.retain(|key, draft| *key != (who, what.source()) || draft != reply.text().as_str());
         }
@@ -344,6 +373,7 @@ impl Reference {
                 entry.status = Status::Open { sent: true };
                 entry.in_flight = entry.what.reply().is_some();
                 entry.attempts += 1;
+                entry.missing = 0;
                 entry.wait = None;
                 entry.snapshot = entry.snapshot.max(snapshot);
             }
@@ -354,7 +384,8 @@ impl Reference {
     pub(super) fn confirm(&mut self, row: i64, now: u64, snapshot: u64) -> Settled {
         let may_be_confirmed = |entry: &&mut Entry| !entry.is_confirmed();
         let Some(entry) = self.entry_mut(row).filter(may_be_confirmed) else { return Settled::Gone };
-        entry.status = Status::Confirmed { snapshot, at: now, listed: 0, told: false };
+        entry.status = Status::Confirmed { at: now, listed: 0, told: false };
+        entry.snapshot = snapshot;
         entry.held = false;
         entry.in_flight = false;
         let what = entry.what;
@@ -443,8 +474,12 @@ impl Reference {
             entry.act == act
                 && entry.who == who
                 && match deal {
-                    Deal::Retry => !entry.is_confirmed() || told(entry.status),
-                    Deal::Cancel => entry.status == Status::Open { sent: false },
+                    Deal::Retry => {
+                        entry.is_open() || matches!(entry.status, Status::Refused { .. }) || told(entry.status)
+                    }
+                    Deal::Cancel => {
+                        matches!(entry.status, Status::Open { sent: false } | Status::Aside { sent: false })
+                    }
                     Deal::Dismiss => matches!(entry.status, Status::Refused { .. }),
                     Deal::Restore => told(entry.status),
                 }
@@ -455,9 +490,12 @@ impl Reference {
             Deal::Retry => {
                 for entry in self.entries.iter_mut().filter(|entry| fits(entry)) {
                     let sent = match entry.status {
-                        Status::Open { sent } | Status::Refused { sent } => sent,
+                        // Some list could not say whether it is there: the user may.
+                        Status::Open { .. } if entry.missing > 0 && !entry.in_flight => false,
+                        Status::Open { sent } | Status::Refused { sent } | Status::Aside { sent } => sent,
                         Status::Confirmed { .. } => true,
                     };
+                    entry.missing = 0;
                     if entry.status != (Status::Open { sent: true }) {
                         entry.attempts = 0;
                     }
@@ -474,10 +512,13 @@ impl Reference {
                 self.end(End::GivenUp, fits);
             }
         }
+        if fitting > 0 {
+            self.forget_answered_in_vain();
+        }
         if was_told {
             // What is listed is to show again, with the next snapshot.
-            self.sources.values_mut().filter(|held| held.record.is_none()).for_each(|held| held.digest = None);
-            self.items.values_mut().filter(|held| held.record.is_none()).for_each(|held| held.digest = None);
+            self.sources.values_mut().filter(|held| held.is_reduced()).for_each(|held| held.digest = None);
+            self.items.values_mut().filter(|held| held.is_reduced()).for_each(|held| held.digest = None);
         }
         u64::try_from(fitting).ok().filter(|fitting| *fitting > 0)
     }
@@ -486,16 +527,17 @@ impl Reference {
         match what {
             What::DeleteSource(source) => {
                 if let Some(held) = self.sources.get_mut(&source) {
-                    held.record = None;
+                    held.reduce_if(|_| true);
                 }
                 for held in self.items.values_mut() {
-                    held.record.take_if(|record| record.source == source);
+                    held.reduce_if(|record| record.source == source);
                 }
+                self.answered_in_vain.remove(&source);
                 self.drafts.retain(|(_, of), _| *of != source);
             }
             What::DeleteItem(_, item) => {
                 if let Some(held) = self.items.get_mut(&item) {
-                    held.record = None;
+                    held.reduce_if(|_| true);
                 }
             }
             What::Star(_) | What::Unstar(_) | What::Seen(..) | What::Reply(..) => {}
@@ -504,64 +546,9 @@ impl Reference {
 
     pub(super) fn digests(&self) -> (Digests<Src, SourceRecord>, Digests<Itm, ItemRecord>) {
         (
-            self.sources.iter().map(|(source, held)| (*source, held.digest)).collect(),
+            self.sources.iter().map(|(source, held)| (*source, held.digest.clone())).collect(),
             self.items.iter().map(|(item, held)| (*item, held.digest.clone())).collect(),
         )
-    }
-
-    /// Applies the snapshot of this number.
-    pub(super) fn apply(
-        &mut self,
-        number: u64,
-        now: u64,
-        known: &(Digests<Src, SourceRecord>, Digests<Itm, ItemRecord>),
-        lists: &(SourceList, ItemList),
-    ) -> Effects {
-        mirror(&mut self.sources, &known.0, &lists.0);
-        mirror(&mut self.items, &known.1, &lists.1);
-        let (sources, items) = (self.sources.clone(), self.items.clone());
-        let listed =
-            |what: What| what.item().map_or(sources.contains_key(&what.source()), |item| items.contains_key(&item));
-        let mut effects = Effects::default();
-        effects.sources.extend(self.settle_replies(number));
-        effects.sources.extend(self.end(End::Moot, |entry| {
-            let source_listed = sources.contains_key(&entry.what.source());
-            match (entry.status, entry.what) {
-                (Status::Confirmed { snapshot, .. }, What::DeleteSource(_) | What::DeleteItem(..)) => {
-                    snapshot < number && !listed(entry.what)
-                }
-                (
-                    Status::Confirmed { snapshot, .. },
-                    What::Star(_) | What::Unstar(_) | What::Seen(..) | What::Reply(..),
-                ) => snapshot < number || entry.what.reply().is_some() && !source_listed,
-                (Status::Open { .. } | Status::Refused { .. }, what) => !source_listed || !listed(what),
-            }
-        }));
-        effects.sources.extend(self.end(End::Shown, |entry| match (entry.status, entry.what) {
-            (Status::Open { sent: true }, What::Star(source) | What::Unstar(source)) => {
-                let shown = sources.get(&source).and_then(|held| held.record).map(|record| record.starred);
-                entry.snapshot < number && shown == entry.what.star()
-            }
-            (Status::Open { .. }, What::Seen(_, item)) => {
-                let shown = items.get(&item).and_then(|held| held.record.as_ref());
-                shown.is_some_and(|record| record.seen_by.contains(&entry.who))
-            }
-            _ => false,
-        }));
-        let deleted: Vec<_> =
-            self.entries.iter().filter(|entry| entry.is_confirmed()).map(|entry| entry.what).collect();
-        deleted.into_iter().for_each(|what| self.reduce(what));
-        for entry in self.entries.iter_mut().filter(|entry| entry.what.is_deletion()) {
-            let Status::Confirmed { snapshot, at, listed, told } = &mut entry.status else { continue };
-            if *snapshot < number {
-                *listed += 1;
-            }
-            if !*told && *listed >= 3 && *at + OVERDUE_US <= now {
-                *told = true;
-                *effects.not_deleted.entry((entry.act, entry.what.source())).or_default() += 1;
-            }
-        }
-        effects
     }
 }
 
@@ -575,20 +562,6 @@ fn go_together(head: &Entry, entry: &Entry) -> bool {
         (What::Seen(..), What::Seen(..)) => true,
         (What::DeleteItem(..), What::DeleteItem(..)) => head.act == entry.act,
         _ => false,
-    }
-}
-
-/// Writes what differs from what was known when the list was asked for, and removes what is not listed.
-fn mirror<K: Copy + Ord, R: Clone + PartialEq>(
-    held: &mut BTreeMap<K, Held<R>>,
-    known: &Digests<K, R>,
-    listed: &BTreeMap<K, R>,
-) {
-    held.retain(|key, _| listed.contains_key(key));
-    for (key, record) in listed {
-        if known.get(key).and_then(Option::as_ref) != Some(record) {
-            held.insert(*key, Held { digest: Some(record.clone()), record: Some(record.clone()) });
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use protocol::value::{
     ArmoredKey, Bounded, Designation, Fingerprint, ItemId, JournalistId, OrderNumber, ReplyId, Size, SourceId,
     SubmissionId, Timestamp, Username,
 };
-use protocol::{Listed, Reply, Source, SourceKey, Submission, SubmissionKind};
+use protocol::{Field, Listed, Reply, Source, SourceKey, Submission, SubmissionKind, Unreadable};
 use rusqlite::Connection;
 
 use super::super::{Item, ItemName, Work};
@@ -231,10 +231,87 @@ pub(super) struct ItemRecord {
     pub(super) seen_by: BTreeSet<Who>,
 }
 
+/// An entry of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Entry<R> {
+    Record(R),
+    /// Only its id could be read.
+    Unreadable,
+}
+
+/// What was wrong with the lists of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Damage {
+    /// This source is listed, and its id cannot be read; if it is not listed, something else was.
+    pub(super) nameless_source: Option<Src>,
+    /// The same for an item: one of the list of replies, or of the other.
+    pub(super) nameless_item: Option<Itm>,
+    pub(super) unreadable_source: Option<Src>,
+    pub(super) unreadable_item: Option<Itm>,
+    /// The server leaves this source out, or some of its items, though they are there.
+    pub(super) left_out: Option<LeftOut>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    pub(super) source: Src,
+    pub(super) itself: bool,
+    pub(super) items: bool,
+}
+
+/// Lists as they came.
+#[derive(Debug, Clone)]
+pub(super) struct Lists {
+    pub(super) sources: BTreeMap<Src, Entry<SourceRecord>>,
+    pub(super) items: BTreeMap<Itm, Entry<ItemRecord>>,
+    pub(super) whole_sources: bool,
+    pub(super) whole_submissions: bool,
+    pub(super) whole_replies: bool,
+    /// Something that is there is not named.
+    pub(super) hides: bool,
+}
+
+impl Lists {
+    pub(super) fn new((mut sources, mut items): (SourceList, ItemList), damage: &Damage) -> Self {
+        if let Some(LeftOut { source, itself, items: also_items }) = damage.left_out {
+            sources.retain(|listed, _| !(itself && *listed == source));
+            items.retain(|_, record| !(also_items && record.source == source));
+        }
+        sources.retain(|listed, _| Some(*listed) != damage.nameless_source);
+        items.retain(|listed, _| Some(*listed) != damage.nameless_item);
+        let is_reply = damage.nameless_item.map(|item| matches!(item.name(), ItemName::Reply(_)));
+        Self {
+            sources: entries(sources, damage.unreadable_source),
+            items: entries(items, damage.unreadable_item),
+            whole_sources: damage.nameless_source.is_none(),
+            whole_submissions: is_reply != Some(false),
+            whole_replies: is_reply != Some(true),
+            hides: damage.left_out.is_some() || damage.nameless_item.is_some(),
+        }
+    }
+
+    /// Whether every entry of the list that this item would be in had an id.
+    pub(super) fn whole_for(&self, item: Itm) -> bool {
+        if matches!(item.name(), ItemName::Reply(_)) { self.whole_replies } else { self.whole_submissions }
+    }
+}
+
+fn entries<K: Ord, R>(records: BTreeMap<K, R>, unreadable: Option<K>) -> BTreeMap<K, Entry<R>> {
+    let entry =
+        |key: &K, record| if unreadable.as_ref() == Some(key) { Entry::Unreadable } else { Entry::Record(record) };
+    records.into_iter().map(|(key, record)| (entry(&key, record), key)).map(|(entry, key)| (key, entry)).collect()
+}
+
 pub(super) type SourceList = BTreeMap<Src, SourceRecord>;
 pub(super) type ItemList = BTreeMap<Itm, ItemRecord>;
 
-pub(super) fn listed_source(source: Src, record: SourceRecord) -> Listed<Source> {
+pub(super) fn listed_source(source: Src, entry: &Entry<SourceRecord>) -> Listed<Source> {
+    let record = match entry {
+        Entry::Record(record) => record,
+        Entry::Unreadable => {
+            return Listed::Unreadable(Unreadable { id: Some(source.id()), field: Field::Designation });
+        }
+    };
     Listed::Readable(Source {
         id: source.id(),
         designation: Designation::try_new("quiet harbour").unwrap(),
@@ -255,7 +332,24 @@ pub(super) enum ListedItem {
     Reply(Listed<Reply>),
 }
 
-pub(super) fn listed_item(item: Itm, record: &ItemRecord) -> ListedItem {
+/// An entry of which nothing can be read.
+pub(super) fn nameless<T: protocol::record::Record>() -> Listed<T> {
+    Listed::Unreadable(Unreadable { id: None, field: Field::Id })
+}
+
+pub(super) fn listed_item(item: Itm, entry: &Entry<ItemRecord>) -> ListedItem {
+    let record = match entry {
+        Entry::Record(record) => record,
+        Entry::Unreadable => {
+            let field = Field::Size;
+            return match item.name() {
+                ItemName::Message(id) | ItemName::File(id) => {
+                    ListedItem::Submission(Listed::Unreadable(Unreadable { id: Some(id), field }))
+                }
+                ItemName::Reply(id) => ListedItem::Reply(Listed::Unreadable(Unreadable { id: Some(id), field })),
+            };
+        }
+    };
     let (source, order, size) = (record.source.id(), item.order(), Size::try_new(612).unwrap());
     let seen_by = Bounded::try_new(record.seen_by.iter().map(|who| who.id()).collect()).unwrap();
     let submission = |id: SubmissionId, kind| {

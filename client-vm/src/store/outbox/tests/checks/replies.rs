@@ -44,7 +44,9 @@ impl Machine<'_> {
             let given_up = self.reference.ended.get(row) == Some(&End::GivenUp);
             let deleted = self.server.performed.contains(row) && !self.server.has(reply);
             let source_gone = !self.server.is_there(*what);
-            assert!(waits || is_listed || given_up || deleted || source_gone, "{reply:?} is lost");
+            // The server has it, and will be seen to.
+            let unnamed = self.server.performed.contains(row) && self.unnamed.contains(&reply);
+            assert!(waits || is_listed || given_up || deleted || source_gone || unnamed, "{reply:?} is lost");
         }
     }
 
@@ -73,7 +75,7 @@ impl Machine<'_> {
                     let own = entry.who == viewer;
                     let runs = own && lane.running.contains(&(control::ActId(entry.act), source.id()));
                     let state = match entry.status {
-                        Status::Confirmed { .. } => None,
+                        Status::Confirmed { .. } | Status::Aside { .. } => None,
                         Status::Refused { .. } => Some(ActState::Refused),
                         Status::Open { .. } if runs => Some(ActState::Running),
                         Status::Open { sent: true } => Some(ActState::Unconfirmed),

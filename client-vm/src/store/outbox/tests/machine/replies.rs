@@ -3,7 +3,7 @@
 use control::ReplyText;
 
 use super::super::super::{self as outbox, Row};
-use super::super::world::{ItemList, Src, Who};
+use super::super::world::{Lists, Src, Who};
 use super::Machine;
 use crate::store::keys::{self, Finding};
 use crate::store::{StoreError, drafts};
@@ -41,6 +41,7 @@ impl Machine<'_> {
         let Some(reply) = self.rows[&row.id].1.reply() else { return };
         assert!(!self.in_doubt.contains_key(&row.id), "{reply:?} is sent again, and may have been stored");
         self.in_doubt.insert(row.id, None);
+        self.unsure.remove(&row.id);
         assert_eq!(self.read(|transaction| outbox::text(transaction, row)), Some(reply.text()), "what is sent");
     }
 
@@ -57,13 +58,31 @@ impl Machine<'_> {
         self.in_doubt.values_mut().filter(|since| since.is_none()).for_each(|since| *since = Some(snapshot));
     }
 
-    /// A snapshot was applied that lists these items: it settles what was in doubt before it was asked for.
-    pub(super) fn note_applied(&mut self, number: u64, items: &ItemList) {
-        let rows = &self.rows;
+    /// A snapshot was applied that lists these items: it settles what was in doubt before it was asked for. Where it may hold
+    /// something else besides, three of them do.
+    pub(super) fn note_applied(&mut self, number: u64, lists: &Lists) {
+        let (rows, unsure) = (&self.rows, &mut self.unsure);
         self.in_doubt.retain(|row, since| {
-            let listed = rows[row].1.reply().is_some_and(|reply| items.contains_key(&reply));
-            listed || since.is_none_or(|since| since >= number)
+            let listed = rows[row].1.reply().is_some_and(|reply| lists.items.contains_key(&reply));
+            if listed || since.is_none_or(|since| since >= number) {
+                return true;
+            }
+            let missing = unsure.entry(*row).or_default();
+            *missing += 1;
+            !lists.whole_replies && *missing < 3
         });
+        let stored = self.server.answers().into_iter().map(|(_, reply)| reply);
+        self.unnamed.extend(stored.filter(|reply| lists.hides && !lists.items.contains_key(reply)));
         self.look_at_keys();
+    }
+
+    /// The user wants an act tried again: a reply too that some list could not decide upon.
+    pub(super) fn note_retried(&mut self, act: u64) {
+        let of_act = |row: &i64| self.reference.entry(*row).is_some_and(|entry| entry.act == act);
+        let missing: Vec<_> = self.unsure.keys().copied().filter(of_act).collect();
+        for row in missing {
+            self.in_doubt.remove(&row);
+            self.unsure.remove(&row);
+        }
     }
 }

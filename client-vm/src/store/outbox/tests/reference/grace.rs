@@ -16,7 +16,8 @@ impl Entry {
     }
 
     fn is_unsent_deletion_of(&self, who: Who) -> bool {
-        self.who == who && self.what.is_deletion() && self.status == Status::Open { sent: false }
+        let unsent = matches!(self.status, Status::Open { sent: false } | Status::Aside { sent: false });
+        self.who == who && self.what.is_deletion() && unsent
     }
 }
 

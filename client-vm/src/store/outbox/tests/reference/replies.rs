@@ -1,9 +1,7 @@
 //! What must become of replies: where the text of each is, and when one may be sent again.
 
-use std::collections::BTreeSet;
-
 use super::super::world::{Itm, Src, Who};
-use super::{End, Entry, Reference, Status};
+use super::{Entry, Reference};
 
 impl Reference {
     /// Whether a reply of this id was taken and is not done with, or is listed.
@@ -42,22 +40,6 @@ impl Reference {
                     .or_insert(text);
             }
         }
-    }
-
-    /// What the snapshot of this number, whose lists were just written, says of replies. Gives the sources of those that are
-    /// listed.
-    pub(super) fn settle_replies(&mut self, number: u64) -> BTreeSet<Src> {
-        let items = self.items.clone();
-        let listed = |entry: &Entry| entry.what.reply().is_some_and(|reply| items.contains_key(&reply));
-        self.kept.extend(self.entries.iter().filter(|entry| listed(entry)).filter_map(|entry| entry.what.reply()));
-        for entry in &mut self.entries {
-            let told = entry.what.reply().is_some() && !entry.in_flight && entry.snapshot < number;
-            if told && entry.status == (Status::Open { sent: true }) && !listed(entry) {
-                entry.status = Status::Open { sent: false };
-            }
-        }
-        self.drafts.retain(|(_, source), _| self.sources.contains_key(source));
-        self.end(End::Shown, listed)
     }
 
     /// Whether a row is no reply, or the first that is open of its journalist to its source.
