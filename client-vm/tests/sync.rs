@@ -346,9 +346,6 @@ async fn one_failed_call_applies_nothing() {
         let before = client.state().await;
         let fails = Some((name, ErrorKind::Server));
         let lists = Arc::new(Lists { fails, ..Lists::plain("rough sea") });
-}
-
-        let lists = Arc::new(Lists { designation: "rough sea", more_sources: 0, fails, called: Mutex::default() });
         match client.sync_with(&lists).await.unwrap_err() {
             SyncFailure::Call { call, failure } => assert_eq!((call, failure.kind()), (name, ErrorKind::Server)),
             other => panic!("{other}"),
