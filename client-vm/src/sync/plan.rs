@@ -303,16 +303,16 @@ mod tests {
         let known: Known<_> =
             (0..10).map(|number| (numbered(number), Digest::of(&listed_user(numbered(number))).unwrap())).collect();
         type Entry = Box<dyn Fn(usize) -> Listed<Journalist>>;
-        let kinds: [(Entry, usize); 4] = [
-            (Box::new(|_| Listed::Unreadable(Unreadable { id: None, field: Field::Id })), ENTRY),
-            (Box::new(move |number| listed_user(numbered(number % 10))), ENTRY),
+        let kinds: [(Entry, bool); 4] = [
+            (Box::new(|_| Listed::Unreadable(Unreadable { id: None, field: Field::Id })), true),
+            (Box::new(move |number| listed_user(numbered(number % 10))), true),
             (
                 Box::new(move |number| Listed::Unreadable(Unreadable { id: Some(numbered(number)), field: Field::Id })),
-                0,
+                false,
             ),
-            (Box::new(move |number| listed_user(numbered(100 + number))), 0),
+            (Box::new(move |number| listed_user(numbered(100 + number))), false),
         ];
-        for (entry, exactly) in kinds {
+        for (entry, keeps_nothing) in kinds {
             let budget = Budget::default();
             let mut lists = [(); 4].map(|()| Snapshot::within(budget.clone()));
             let taken = (0..).find(|number| {
@@ -323,8 +323,8 @@ mod tests {
             let taken = taken.unwrap();
             let kept: usize = lists.iter().map(|list| list.changed.capacity() * size_of::<Change<Journalist>>()).sum();
             assert!(kept <= 2 * MAX_MEMORY && taken <= MAX_MEMORY / ENTRY, "{taken} entries and {kept} bytes");
-            if exactly > 0 {
-                assert_eq!(taken, MAX_MEMORY / exactly);
+            if keeps_nothing {
+                assert_eq!(taken, MAX_MEMORY / ENTRY);
             }
         }
     }

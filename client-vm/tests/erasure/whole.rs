@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use client_vm::erasure::{Log, Step, Stuck, Watcher};
-use client_vm::store::removals;
-use control::RemovalVerdict;
+use client_vm::erasure::{Leftover, Log, Step, Stuck, Watcher};
+use client_vm::store::outbox;
+use client_vm::store::{StoreError, removals};
+use control::{ActId, Deal, RemovalVerdict};
 
 use crate::stage::*;
 
@@ -33,7 +34,17 @@ async fn d4_after_a_colleagues_deletion_no_byte_is_left() {
     assert!(house.sync(2, &STAYING).await.is_empty(), "it is too little to be held");
     let erased = house.erase().await;
     assert_eq!((erased.removed, erased.left, erased.failed, erased.log), (151, false, NONE, Log::Empty));
-    house.assert_nothing_left("after the erasure").await;
+    // A reply that was not sent is its author's, who is to know to whom it was.
+    let left: Vec<_> = house.words(GOES).into_keys().collect();
+    assert_eq!(left, ["plum-coloured-designation-1", "plum-coloured-reply-1"]);
+    let dismiss = |transaction: &rusqlite::Transaction<'_>| {
+        let refused = "SELECT act FROM outbox WHERE state = 'refused'";
+        let act = transaction.query_row(refused, [], |row| row.get(0)).map_err(StoreError::from)?;
+        outbox::deal(transaction, anna(), Deal::Dismiss, &[ActId(act)])
+    };
+    house.store.write_or(dismiss).await.unwrap();
+    house.erase_too(Leftover { log: true, pages: true, ..Leftover::default() }).await;
+    house.assert_nothing_left("after it was dismissed").await;
 }
 
 /// Lists everything again at a step.
