@@ -83,8 +83,10 @@ async fn a_reply_to_a_source_that_is_gone_at_the_server_is_not_sent() {
             environment.json(&["dismiss", &act.to_string()], "").await.unwrap();
             assert_eq!(show(&environment, source).await["outgoing"], json!([]));
         } else {
-            // The source goes, and what was written to it.
+            // The source goes, but for what was written to it, which stays until it is dismissed.
             refresh(&environment).await;
+            assert_eq!(show(&environment, source).await["outgoing"][0]["text"], "too late");
+            environment.json(&["dismiss", &act.to_string()], "").await.unwrap();
             assert!(listed(&environment).await.iter().all(|row| row["uuid"] != source.as_str()));
         }
         assert_eq!(queue(&environment).await, [] as [Value; 0]);
