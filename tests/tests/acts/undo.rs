@@ -139,16 +139,34 @@ async fn after_a_restart_the_time_begins_anew() {
     environment.stop().await.unwrap();
 }
 
+/// What a colleague has deleted is gone; what was asked for here can be taken back for as long as that was promised, and
+/// the server hears of it only afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_without_its_object_ends_a_deletion_that_waits() {
+async fn a_snapshot_without_its_object_leaves_a_deletion_that_waits_its_time() {
     let environment = patient(3, 2).await;
     let sources = ids(&environment).await;
-    delete(&environment, &sources[0]).await;
-    happens(&environment, Command::DeleteSource { source: sources[0].as_str().into() });
+    let (undone, sent) = (&sources[0], &sources[1]);
+    delete(&environment, undone).await;
+    let act = delete(&environment, sent).await;
+    for source in [undone, sent] {
+        happens(&environment, Command::DeleteSource { source: source.as_str().into() });
+    }
     refresh(&environment).await;
-    assert_eq!(source_shows(&environment, &sources[0]).await, Shown::Gone);
-    assert_eq!((queue(&environment).await, asked_to_delete(&environment)), (Vec::<Value>::new(), 0));
+    for source in [undone, sent] {
+        assert_eq!(source_shows(&environment, source).await, Shown::Gone);
+    }
+    let states: Vec<_> = queue(&environment).await.iter().map(|entry| entry["state"].clone()).collect();
+    assert_eq!((states, asked_to_delete(&environment)), (vec!["grace".into(), "grace".into()], 0));
+
+    says(&environment, &["retry", &act.to_string()]).await;
+    refresh(&environment).await;
+    refresh(&environment).await;
+    says(&environment, &["undo"]).await;
+    assert_eq!(queue(&environment).await, Vec::<Value>::new());
     fails_with(&environment, CONFLICT, &["undo"]).await;
+    for source in [undone, sent] {
+        assert_eq!(source_shows(&environment, source).await, Shown::Gone);
+    }
     environment.stop().await.unwrap();
 }
 
