@@ -3,8 +3,8 @@
 use protocol::value::{Designation, ItemId, JournalistId, ReplyId, SourceId, Timestamp, Username};
 use serde::{Deserialize, Serialize};
 
-use crate::message::Failure;
-use crate::reading::ReplyText;
+use crate::failure::Failure;
+use crate::reply::ReplyText;
 
 /// The most sources or items that one act names.
 pub const MAX_OBJECTS: usize = 2048;

@@ -11,8 +11,9 @@ use protocol::frame::{FrameDecoder, FrameError, encode_frame, frame_bytes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
+use crate::failure::Failure;
 use crate::greeting::{self, GreetingError};
-use crate::message::{Event, Failure, FromDaemon, Reply, Request, ToDaemon};
+use crate::message::{Event, FromDaemon, Reply, Request, ToDaemon};
 use crate::peer;
 
 const READ_SIZE: usize = 64 * 1024;

@@ -3,7 +3,7 @@
 use protocol::value::{Designation, ItemId, Size, SourceId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::message::Failure;
+use crate::failure::Failure;
 use crate::reading::{Inner, Seal};
 
 /// The lanes that download.

@@ -4,7 +4,7 @@
 use protocol::value::{Chunk, ItemId, Passphrase};
 use serde::{Deserialize, Serialize};
 
-use crate::message::Failure;
+use crate::failure::Failure;
 
 /// A step in the life of an open document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,12 +9,14 @@
 pub mod act;
 pub mod client;
 pub mod download;
+pub mod failure;
 pub mod greeting;
 pub mod handover;
 pub mod message;
 pub mod peer;
 pub mod reading;
 pub mod removal;
+pub mod reply;
 pub mod search;
 pub mod status;
 
@@ -23,15 +25,14 @@ pub use download::{
     Content, DownloadChange, DownloadEntry, DownloadLane, DownloadState, DownloadStep, LaneCounts, PauseReason,
     QueueStatus, Wanted,
 };
+pub use failure::{Failure, FailureKind};
 pub use handover::{ContentPart, DeviceStatus, DeviceTask, ViewerStep};
 pub use message::{
-    ConversationItem, Deletion, Event, Failure, FailureKind, FromDaemon, ItemKind, Reply, Request, Seen, SourceCounts,
-    SourceRow, ToDaemon,
+    ConversationItem, Deletion, Event, FromDaemon, ItemKind, Reply, Request, Seen, SourceCounts, SourceRow, ToDaemon,
 };
-pub use reading::{
-    Inner, ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReadStep, ReplyText, Seal,
-};
+pub use reading::{Inner, ItemText, KeyProblem, KeyState, OpenPgpStatus, OutgoingReply, ReadChange, ReadStep, Seal};
 pub use removal::{HeldRemoval, Presence, RemovalVerdict};
+pub use reply::ReplyText;
 pub use search::{Excerpt, Hit, HitCount, HitPlace, SearchWords};
 pub use status::{
     CallTime, Counts, ErasureFault, OverTime, ProxyStatus, QueueCounts, Session, SessionEnd, Status, SyncOutcome,

@@ -5,7 +5,7 @@ use protocol::value::{JournalistId, SoftwareVersion, Timestamp, Username};
 use serde::{Deserialize, Serialize};
 
 use crate::download::QueueStatus;
-use crate::message::Failure;
+use crate::failure::Failure;
 use crate::reading::OpenPgpStatus;
 
 /// How things are.

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use control::client::{Client, ClientError};
-use control::reading::MAX_REPLY_CHARS;
+use control::reply::MAX_REPLY_CHARS;
 use control::{Act, Deletion, KeyState, Reply, ReplyText, Request, SourceRow, Taken};
 use protocol::value::{JournalistId, Problem, ReplyId, ValueError};
 use tokio::signal::unix::{SignalKind, signal};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use control::reading::MAX_REPLY_CHARS;
+use control::reply::MAX_REPLY_CHARS;
 use control::{ActChange, ActId, ActStep, Deal};
 use protocol::value::{JournalistId, SourceId};
 use rusqlite::{Transaction, params};

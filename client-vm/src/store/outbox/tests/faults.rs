@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use control::reading::MAX_REPLY_CHARS;
+use control::reply::MAX_REPLY_CHARS;
 use control::{Act, ReplyText};
 use protocol::value::{ItemId, SubmissionId, Timestamp};
 use rusqlite::{Connection, ErrorCode, Transaction, params};
