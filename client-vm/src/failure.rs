@@ -5,6 +5,7 @@ use protocol::{ErrorKind, Stage};
 use qubes_rpc::connection::{CallFailure, HelloError};
 use qubes_rpc::qrexec::OpenError;
 
+use crate::download::FetchError;
 use crate::handover::HandoverError;
 use crate::proxy::ProxyError;
 use crate::store::StoreError;
@@ -158,6 +159,25 @@ fn stage_hint(stage: Stage) -> &'static str {
     }
 }
 
+pub(crate) fn of_fetch(error: &FetchError) -> Failure {
+    let kind = match error {
+        // The proxy is gone, or does not keep its word; the server has said nothing.
+        FetchError::Call(CallFailure::Incomplete(_) | CallFailure::NotSent(_) | CallFailure::Silent) => {
+            FailureKind::Unreachable
+        }
+        FetchError::Call(failed @ (CallFailure::Failed(_) | CallFailure::Deadline(_))) => of_call("", failed).kind,
+        FetchError::Silent | FetchError::Unfinished => FailureKind::Unreachable,
+        FetchError::Mismatch
+        | FetchError::Mismatches
+        | FetchError::NoClaim
+        | FetchError::Misplaced
+        | FetchError::TooLong => FailureKind::ServerFault,
+        FetchError::NoRoom | FetchError::Io(_) | FetchError::Store(_) => FailureKind::Store,
+        FetchError::Cancelled => FailureKind::Cancelled,
+    };
+    failure(kind, error.reason())
+}
+
 pub(crate) fn of_handover(error: &HandoverError) -> Failure {
     let kind = match error {
         HandoverError::NoItem => FailureKind::NotFound,
@@ -186,6 +206,7 @@ pub(crate) fn of_sync(error: &SyncFailure) -> Failure {
 #[cfg(test)]
 mod tests {
     use protocol::{CallError, Retry};
+    use qubes_rpc::connection::Break;
 
     use super::*;
 
@@ -201,6 +222,24 @@ mod tests {
         assert!(before.message.ends_with("the code was not used"), "{}", before.message);
         let after = login_error(ErrorKind::Timeout, Stage::FirstByte);
         assert!(after.message.contains("wait for the next code"), "{}", after.message);
+    }
+
+    #[test]
+    fn a_download_that_failed_says_whose_fault_it_was() {
+        let failed = |kind| FetchError::Call(CallError::new(kind, Stage::FirstByte, Retry::Now).into());
+        for (error, kind) in [
+            (failed(ErrorKind::Unauthorized), FailureKind::NotSignedIn),
+            (failed(ErrorKind::Unreachable), FailureKind::Unreachable),
+            (failed(ErrorKind::NotFound), FailureKind::ServerFault),
+            (FetchError::Call(CallFailure::Incomplete(Break::Ended)), FailureKind::Unreachable),
+            (FetchError::Call(CallFailure::Silent), FailureKind::Unreachable),
+            (FetchError::Mismatches, FailureKind::ServerFault),
+            (FetchError::NoRoom, FailureKind::Store),
+            (FetchError::Io(std::io::ErrorKind::StorageFull.into()), FailureKind::Store),
+        ] {
+            let told = of_fetch(&error);
+            assert_eq!((told.kind, told.message), (kind, error.reason()));
+        }
     }
 
     #[test]

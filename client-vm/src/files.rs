@@ -199,6 +199,12 @@ impl Files {
             .open(self.partial.join(number.0.to_string()))
     }
 
+    /// How many bytes there are of an item's ciphertext in part; none where nobody can say.
+    #[must_use]
+    pub fn partial_len(&self, number: FileNumber) -> u64 {
+        std::fs::symlink_metadata(self.partial.join(number.0.to_string())).map_or(0, |part| part.len())
+    }
+
     /// Empties what there is of an item's ciphertext in part, durably, so that nothing of it is taken for another's.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use protocol::Scope;
-use serde_json::Value;
+use serde_json::{Value, json};
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::MARLOW;
 use staging::qrexec::broker::{Dom0User, EventKind, RefusedBy, Reply};
@@ -117,8 +117,13 @@ fn each_scope_of_the_protocol_has_a_rule_of_its_own() {
 
 /// An environment where dom0 asks somebody about calls of the scope, as the client knows.
 async fn asked_about(scope: Scope) -> Environment {
+    asked_about_with(scope, SOON).await
+}
+
+/// The same, with these settings.
+async fn asked_about_with(scope: Scope, settings: &str) -> Environment {
     let mut options = EnvironmentOptions::with_sources(2, 2).unwrap();
-    options.client_config = format!("dom0_asks = [\"{scope}\"]\n{SOON}");
+    options.client_config = format!("dom0_asks = [\"{scope}\"]\n{settings}");
     let rule = format!("splitdrop.Proxy +{scope} sd-app sd-proxy ask\n");
     options.policy.push(("30-newsroom.policy".to_owned(), rule));
     options.qrexec.dom0_user = Dom0User::Present;
@@ -214,13 +219,43 @@ async fn a_file_that_dom0_says_no_to_is_asked_about_again_only_by_the_users_word
     environment.login(&MARLOW).await.unwrap();
     environment.json(&["refresh"], "").await.unwrap();
     let mut watch = environment.watch().await.unwrap();
-    for (reply, step) in [(Reply::No, "failed"), (Reply::Yes(None), "stored")] {
-        let before = questions(&environment);
-        environment.json(&["download", file.as_str()], "").await.unwrap();
-        answer(&environment, reply).await;
-        while watch.until("download").await.unwrap()["step"] != step {}
-        environment.json(&["refresh"], "").await.unwrap();
-        assert_eq!(questions(&environment), before + 1, "{step}");
-    }
+    let refused =
+        tokio::join!(environment.run(["download", file.as_str(), "--wait"], ""), answer(&environment, Reply::No)).0;
+    let refused = refused.unwrap();
+    assert_eq!(refused.code, Some(POLICY_REFUSED), "it was dom0, and not the server: {refused:?}");
+    environment.json(&["refresh"], "").await.unwrap();
+    assert_eq!(questions(&environment), 1);
+    environment.json(&["download", file.as_str()], "").await.unwrap();
+    answer(&environment, Reply::Yes(None)).await;
+    while watch.until("download").await.unwrap()["step"] != "stored" {}
+    environment.json(&["refresh"], "").await.unwrap();
+    assert_eq!(questions(&environment), 2);
+    environment.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_dom0_says_no_to_wait_for_the_users_word_and_the_queue_says_so() {
+    let environment = asked_about_with(Scope::Download, &SOON.replace("fetch_messages = false\n", "")).await;
+    environment.login(&MARLOW).await.unwrap();
+    let mut watch = environment.watch().await.unwrap();
+    answer(&environment, Reply::No).await;
+    let paused = watch.until("queue_paused").await.unwrap();
+    assert_eq!(paused["reason"], "dom0", "{paused}");
+    // The timer's syncs go on, and ask nobody.
+    let before = environment.server().control().count("GET", "/api/v1/sources");
+    environment.server().control().wait_for_log(|log| log.count("GET", "/api/v1/sources") >= before + 3).await;
+    assert_eq!(questions(&environment), 1);
+    let reasons = async || environment.json(&["queue"], "").await.unwrap()["paused"].clone();
+    assert_eq!(reasons().await, json!([{ "reason": "dom0" }]));
+    let said = environment.run(["queue"], "").await.unwrap();
+    assert!(
+        said.stdout.starts_with("Not all is fetched: dom0 ") && said.stdout.contains("splitdrop refresh"),
+        "{said:?}"
+    );
+    environment.json(&["refresh"], "").await.unwrap();
+    watch.until("queue_resumed").await.unwrap();
+    answer(&environment, Reply::Yes(None)).await;
+    while watch.until("download").await.unwrap()["step"] != "stored" {}
+    assert_eq!((reasons().await, questions(&environment)), (json!([]), 2));
     environment.stop().await.unwrap();
 }

@@ -155,7 +155,7 @@ pub enum DownloadStep {
     Stopped,
 }
 
-/// Why nothing of the queue is sent or fetched.
+/// Why nothing of the queue is sent or fetched, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PauseReason {
     /// Nobody is signed in.
@@ -169,13 +169,17 @@ pub enum PauseReason {
     },
     /// The user has paused it.
     User,
-    /// The disk has no room left. Nothing is fetched until there is some; what is sent goes on.
+    /// The disk has not room for all that is to be fetched. What does not fit waits until there is some; what is sent goes
+    /// on.
     NoRoom {
         /// How many bytes are free, all told.
         free: u64,
         /// Below so many nothing is fetched.
         kept: u64,
     },
+    /// dom0 would ask somebody about another call for messages and replies: it let none through, or the one that it had let
+    /// through is lost. They are not fetched until the user says so, by a refresh, say; all else goes on.
+    Dom0,
 }
 
 /// How the queue is.

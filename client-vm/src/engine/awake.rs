@@ -53,7 +53,7 @@ impl Engine {
         self.sync_anew();
         self.end_network_wait();
         self.acting.end_rests();
-        self.end_downloads_rest();
+        self.downloading.end_rest();
         self.reading.forget_failures();
         self.work().await;
     }

@@ -4,6 +4,10 @@
 //! **Invariant:** at most one fetch an item. One that was told to stop counts until it has ended.
 //!
 //! **Invariant:** what is being deleted, or is not shown any more, is not fetched, and what was fetched of it goes.
+//!
+//! **Invariant:** for what the disk has no room for no call is opened and nothing is written.
+//!
+//! **Invariant:** where dom0 asks about downloads, no second call for messages is made without the user's word.
 
 mod asked;
 mod call;
@@ -32,7 +36,7 @@ use crate::failure;
 use crate::files::{Files, KEPT};
 use crate::proxy::{Patience, ProxyError};
 use crate::store::StoreError;
-use crate::store::downloads::{self, Candidate};
+use crate::store::downloads::{self, Candidate, DueItem};
 
 /// How many messages are fetched at the same time.
 const MESSAGES_AT_ONCE: usize = 8;
@@ -56,7 +60,9 @@ pub(super) struct Downloading {
     refusals: u32,
     /// Nothing is begun until then: the store has failed, or dom0 let no call through.
     rest: Option<Instant>,
-    /// How many bytes are free where there is no room left to fetch anything.
+    /// No call for messages is opened until the user says so: dom0 would ask about another one.
+    held: bool,
+    /// How many bytes are free where something waits for more.
     no_room: Option<u64>,
     pace: Arc<Pace>,
     /// When something is due.
@@ -71,16 +77,44 @@ struct Fetching {
     cancel: CancellationToken,
 }
 
+/// What is due, and for how much of it there must be room.
+#[derive(Debug, Clone, Copy)]
+struct Next {
+    candidate: Candidate,
+    /// In bytes; what there is of it already needs none.
+    missing: u64,
+}
+
+impl Next {
+    fn of(due: DueItem, files: &Files) -> Self {
+        let there = due.part.map_or(0, |number| files.partial_len(number));
+        Self { candidate: due.candidate, missing: due.listed.get().saturating_sub(there) }
+    }
+
+    /// Whether it leaves the database room where so many bytes are free. Where nobody can say, it does.
+    fn fits(&self, free: Option<u64>) -> bool {
+        free.is_none_or(|free| free >= KEPT.saturating_add(self.missing))
+    }
+}
+
 /// What the store said was due.
 #[derive(Debug, Default)]
 struct Lane {
-    due: VecDeque<Candidate>,
+    due: VecDeque<Next>,
     /// Whether that is still so.
     fresh: bool,
     /// Whether more than that was due.
     more: bool,
     /// When something more is due.
     next: Option<Instant>,
+}
+
+impl Lane {
+    /// Takes the first that fits.
+    fn take(&mut self, free: Option<u64>) -> Option<Candidate> {
+        let first = self.due.iter().position(|next| next.fits(free))?;
+        self.due.remove(first).map(|next| next.candidate)
+    }
 }
 
 /// How a fetch ended.
@@ -102,13 +136,19 @@ impl Downloading {
             call: MessagesCall::None,
             refusals: 0,
             rest: None,
+            held: false,
             no_room: None,
             pace: Arc::default(),
             wake: None,
         }
     }
 
-    /// Why nothing is fetched, where that is for want of room.
+    /// Why messages are not fetched, where that is for dom0's sake.
+    pub(super) fn held_reason(&self) -> Option<PauseReason> {
+        self.held.then_some(PauseReason::Dom0)
+    }
+
+    /// Why not all is fetched, where that is for want of room.
     pub(super) fn room_reason(&self) -> Option<PauseReason> {
         self.no_room.map(|free| PauseReason::NoRoom { free, kept: KEPT })
     }
@@ -132,16 +172,23 @@ impl Downloading {
         self.running.values().map(|fetching| fetching.candidate.item.id()).collect()
     }
 
-    /// Something of one's own has failed: it is tried again, and not at once.
+    /// Something of one's own has failed: it is tried again, and not at once. A longer rest stays as it is.
     fn rest_a_little(&mut self) {
-        self.rest = Some(Instant::now() + AFTER_STORE_FAULT);
-        self.wake = self.rest;
+        let rest = Instant::now() + AFTER_STORE_FAULT;
+        self.rest = self.rest.max(Some(rest));
+        self.wake = Some(rest);
     }
 
-    /// dom0 may be asked again, at once.
-    pub(super) fn forget_refusals(&mut self) {
+    /// What rests goes on, except for what only the user can say.
+    pub(super) fn end_rest(&mut self) {
         self.refusals = 0;
         self.rest = None;
+    }
+
+    /// dom0 may be asked again, at once. Gives whether only the user could say so.
+    pub(super) fn forget_refusals(&mut self) -> bool {
+        self.end_rest();
+        std::mem::take(&mut self.held)
     }
 
     /// What is shown or wanted has changed.
@@ -165,11 +212,13 @@ impl Engine {
             self.downloading.rest_a_little();
             return;
         }
-        self.downloading.wake = self.downloading.rest.filter(|rest| *rest > now);
-        if self.downloading.wake.is_some() {
+        self.downloading.rest = self.downloading.rest.filter(|rest| *rest > now);
+        if let Some(rest) = self.downloading.rest {
+            // What was told of the disk is withdrawn also meanwhile.
+            self.look_for_room();
+            self.downloading.wake = [Some(rest), self.next_look_for_room()].into_iter().flatten().min();
             return;
         }
-        self.downloading.rest = None;
         for lane in [DownloadLane::Files, DownloadLane::Messages] {
             if let Err(error) = self.refill(lane).await {
                 tracing::error!(error = failure::chain(&error), "could not read what is to be fetched");
@@ -177,40 +226,45 @@ impl Engine {
                 return;
             }
         }
-        let look = self.look_for_room().then(|| now + LOOK_FOR_ROOM);
+        let free = self.look_for_room();
+        let look = self.next_look_for_room();
         if let Err(until) = self.may_go_on() {
             self.downloading.wake = [until, look].into_iter().flatten().min();
             return;
         }
-        if look.is_some() {
-            self.downloading.wake = look;
-            return;
-        }
         while self.downloading.running_in(DownloadLane::Files) < FILES_AT_ONCE {
-            let Some(candidate) = self.downloading.files.due.pop_front() else { break };
+            let Some(candidate) = self.downloading.files.take(free) else { break };
             self.start_file(candidate);
         }
         while self.downloading.running_in(DownloadLane::Messages) < MESSAGES_AT_ONCE
-            && !self.downloading.messages.due.is_empty()
+            && self.downloading.messages.due.iter().any(|next| next.fits(free))
         {
             let Some(call) = self.messages_call() else { break };
-            let Some(candidate) = self.downloading.messages.due.pop_front() else { break };
+            let Some(candidate) = self.downloading.messages.take(free) else { break };
             self.start_message(candidate, call);
         }
-        let next = [self.downloading.messages.next, self.downloading.files.next];
+        let next = [self.downloading.messages.next, self.downloading.files.next, look];
         self.downloading.wake = next.into_iter().flatten().min();
     }
 
-    /// Looks whether the disk has room for what is due; gives whether it has none. Told once, and withdrawn once.
-    fn look_for_room(&mut self) -> bool {
-        let wanted = [&self.downloading.messages, &self.downloading.files].into_iter().any(|lane| !lane.due.is_empty());
+    /// When the disk is to be looked at again, where something waits for room.
+    fn next_look_for_room(&self) -> Option<Instant> {
+        self.downloading.no_room.map(|_| Instant::now() + LOOK_FOR_ROOM)
+    }
+
+    /// Looks whether the disk has room for what is due; gives how much is free, if the kernel says so. That something has none
+    /// is told once, and withdrawn once.
+    fn look_for_room(&mut self) -> Option<u64> {
         // One question to the kernel. Where it does not say, the writes will.
         let free = self.downloading.desk.files.room().ok();
-        let short = free.filter(|free| *free < KEPT && (wanted || !self.downloading.running.is_empty()));
-        let was_short = std::mem::replace(&mut self.downloading.no_room, short).is_some();
+        let was_short = self.downloading.no_room.is_some();
+        let lanes = [&self.downloading.messages, &self.downloading.files];
+        let does_not_fit = lanes.iter().any(|lane| lane.due.iter().any(|next| !next.fits(free)));
+        let short = free.filter(|free| does_not_fit || (*free < KEPT && !self.downloading.running.is_empty()));
+        self.downloading.no_room = short;
         match (was_short, self.downloading.room_reason()) {
             (false, Some(reason)) => {
-                tracing::warn!(free = short, "nothing is fetched: the disk has no room left");
+                tracing::warn!(free = short, "not all is fetched: the disk has no room for it");
                 self.emit(Event::Paused(reason));
             }
             (true, None) => {
@@ -219,7 +273,7 @@ impl Engine {
             }
             (false, None) | (true, Some(_)) => {}
         }
-        short.is_some()
+        free
     }
 
     /// Stops what is not to be fetched any more, where that may have changed.
@@ -256,16 +310,16 @@ impl Engine {
         if of_lane.fresh && !something_is_due && !used_up {
             return Ok(());
         }
-        let (busy, wall) = (self.downloading.busy(), self.clock.now());
-        let read =
-            move |transaction: &rusqlite::Transaction<'_>| downloads::due(transaction, lane, wall, &busy, READ_AT_ONCE);
-        let due = self.store.read(read).await?;
-        *self.downloading.lane(lane) = Lane {
-            fresh: true,
-            more: due.items.len() >= READ_AT_ONCE,
-            next: due.next.map(|wait| now + wait),
-            due: due.items.into(),
+        let (busy, wall, files) = (self.downloading.busy(), self.clock.now(), self.downloading.desk.files.clone());
+        let read = move |transaction: &rusqlite::Transaction<'_>| {
+            let due = downloads::due(transaction, lane, wall, &busy, READ_AT_ONCE)?;
+            // Here, off the async threads: nobody writes a part that is not being fetched.
+            let items: VecDeque<_> = due.items.into_iter().map(|item| Next::of(item, &files)).collect();
+            Ok((items, due.next))
         };
+        let (due, next) = self.store.read(read).await?;
+        *self.downloading.lane(lane) =
+            Lane { fresh: true, more: due.len() >= READ_AT_ONCE, next: next.map(|wait| now + wait), due };
         Ok(())
     }
 
@@ -327,14 +381,14 @@ impl Engine {
             fetching.cancel.cancel();
         }
         // Whether there is room is to be seen all the same.
-        self.downloading.wake = self.downloading.no_room.map(|_| Instant::now() + LOOK_FOR_ROOM);
+        self.downloading.wake = self.next_look_for_room();
         self.downloading.look_again();
     }
 
     /// The session is over.
     pub(super) fn end_downloads(&mut self) {
         self.stop_downloads();
-        self.downloading.forget_refusals();
+        self.let_downloads_ask();
         self.close_messages_call();
     }
 }

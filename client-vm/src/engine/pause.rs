@@ -1,7 +1,11 @@
 //! Why nothing is sent or fetched: states, not events. A lane asks before it starts something, and nothing has to be told
 //! twice.
 //!
-//! **Invariant:** only "nobody is signed in" and the user's own pause need a person to end them.
+//! **Invariant:** only "nobody is signed in", the user's own pause and what dom0 would be asked about need a person to end
+//! them.
+//!
+//! **Invariant:** what was told is withdrawn as soon as nothing holds up the queue any more but that nobody is signed in,
+//! which the session's own events say.
 
 use control::{Event, Failure, PauseReason};
 use protocol::value::Timestamp;
@@ -59,6 +63,7 @@ impl Engine {
         }
         reasons.extend(self.pauses.network_reason());
         reasons.extend(self.downloading.room_reason());
+        reasons.extend(self.downloading.held_reason());
         if self.pauses.user {
             reasons.push(PauseReason::User);
         }
@@ -97,17 +102,17 @@ impl Engine {
         }
     }
 
-    /// Tells that the queue goes on, unless there is another reason why it does not.
+    /// Withdraws what was told, unless there is another reason that was.
     pub(super) fn tell_resumed(&self) {
-        if self.pause_reasons().is_empty() {
+        if self.pause_reasons().iter().all(|reason| *reason == PauseReason::NoSession) {
             self.emit(Event::Resumed);
         }
     }
 
     /// The session is over: whether there is a way is to be found out by the next one. What was told of it is withdrawn.
     pub(super) fn forget_network_pause(&mut self) {
-        if self.pauses.network.take().is_some() && !self.pauses.user {
-            self.emit(Event::Resumed);
+        if self.pauses.network.take().is_some() {
+            self.tell_resumed();
         }
     }
 
@@ -134,11 +139,11 @@ impl Engine {
             answer.give(Err(failure::of_store(&error)));
             return;
         }
-        if std::mem::take(&mut self.pauses.user) | self.pauses.network.take().is_some() {
+        let paused = std::mem::take(&mut self.pauses.user);
+        if paused | self.pauses.network.take().is_some() | self.downloading.forget_refusals() {
             self.tell_resumed();
         }
         answer.give(Ok(()));
-        self.downloading.forget_refusals();
         self.reading.forget_failures();
         self.acting.let_dom0_ask();
         self.work().await;

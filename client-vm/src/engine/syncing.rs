@@ -100,7 +100,7 @@ impl Engine {
     pub(super) fn let_dom0_ask(&mut self) {
         self.lists_wanted = true;
         if self.proxy.asks(Scope::Download) {
-            self.downloading.forget_refusals();
+            self.let_downloads_ask();
         }
     }
 

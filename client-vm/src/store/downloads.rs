@@ -31,11 +31,22 @@ pub struct Candidate {
     pub item: ItemName,
 }
 
+/// An item whose time has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DueItem {
+    /// Which.
+    pub candidate: Candidate,
+    /// How many bytes the server lists it with.
+    pub listed: Size,
+    /// The number of its files, if there may be a part of it that is gone on with.
+    pub part: Option<FileNumber>,
+}
+
 /// What can be fetched.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Due {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due<Item> {
     /// What is due now, in the order in which it is to be fetched.
-    pub items: Vec<Candidate>,
+    pub items: Vec<Item>,
     /// How long until something more is due, if anything waits for its time.
     pub next: Option<Duration>,
 }
@@ -95,18 +106,19 @@ pub fn due(
     now: Timestamp,
     busy: &HashSet<ItemId>,
     most: usize,
-) -> Result<Due, StoreError> {
+) -> Result<Due<DueItem>, StoreError> {
     let mut statement = transaction.prepare_cached(&format!(
         "SELECT c.source_id, c.id, c.kind,
                 CASE WHEN c.wait_from_us IS NULL OR ?2 < c.wait_from_us THEN 0
-                     ELSE max(c.wait_from_us + c.wait_us - ?2, 0) END
+                     ELSE max(c.wait_from_us + c.wait_us - ?2, 0) END,
+                c.size_bytes, CASE WHEN c.sha256 IS NOT NULL THEN c.number END
          FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
          WHERE {OF_LANE} AND c.state = 'absent' AND {} IS NULL
          ORDER BY CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id",
         too_large("c")
     ))?;
     let mut rows = statement.query(params![lane_name(lane), now.as_i64()])?;
-    let mut due = Due::default();
+    let mut due = Due { items: Vec::new(), next: None };
     while let Some(row) = rows.next()? {
         let item = ItemName::parse(&row.get::<_, String>(2)?, &row.get::<_, String>(1)?)?;
         let wait = Duration::from_micros(row.get(3)?);
@@ -116,7 +128,11 @@ pub fn due(
         if !wait.is_zero() {
             due.next = Some(due.next.map_or(wait, |next| next.min(wait)));
         } else if due.items.len() < most {
-            due.items.push(Candidate { source: row.get::<_, String>(0)?.parse()?, item });
+            due.items.push(DueItem {
+                candidate: Candidate { source: row.get::<_, String>(0)?.parse()?, item },
+                listed: Size::try_new(row.get(4)?)?,
+                part: row.get::<_, Option<i64>>(5)?.map(FileNumber),
+            });
         }
     }
     Ok(due)

@@ -27,7 +27,7 @@ pub fn due(
     now: Timestamp,
     busy: &HashSet<ItemId>,
     most: usize,
-) -> Result<Due, StoreError> {
+) -> Result<Due<Candidate>, StoreError> {
     let mut statement = transaction.prepare_cached(&format!(
         "SELECT c.source_id, c.id, c.kind,
                 CASE WHEN c.wait_from_us IS NULL OR ?1 < c.wait_from_us THEN 0
@@ -37,7 +37,7 @@ pub fn due(
          ORDER BY l.attempts, c.kind = 'file', CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
     ))?;
     let mut rows = statement.query([now.as_i64()])?;
-    let mut due = Due::default();
+    let mut due = Due { items: Vec::new(), next: None };
     while let Some(row) = rows.next()? {
         let item = ItemName::parse(&row.get::<_, String>(2)?, &row.get::<_, String>(1)?)?;
         let wait = Duration::from_micros(row.get(3)?);

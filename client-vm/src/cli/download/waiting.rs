@@ -165,7 +165,8 @@ impl Waiting {
             Event::Download(change) => self.change(change, now),
             Event::Read(change) => self.read(change),
             Event::Paused(reason) => self.paused.push(reason.clone()),
-            Event::Resumed => self.paused.clear(),
+            // It says nothing of the session.
+            Event::Resumed => self.paused.retain(|reason| *reason == PauseReason::NoSession),
             Event::SessionStarted(_) => {
                 self.signed_out = false;
                 self.paused.retain(|reason| *reason != PauseReason::NoSession);

@@ -45,6 +45,7 @@ fn pause(reason: &PauseReason) -> Value {
             json!({ "reason": "network", "since": time(*since), "message": message })
         }
         PauseReason::User => json!({ "reason": "user" }),
+        PauseReason::Dom0 => json!({ "reason": "dom0" }),
         PauseReason::NoRoom { free, kept } => json!({ "reason": "no_room", "free": free, "kept": kept }),
     }
 }
@@ -220,6 +221,7 @@ mod tests {
             event(&Event::Paused(no_room)),
             r#"{"event":"queue_paused","format":1,"free":5,"kept":100,"reason":"no_room"}"#
         );
+        assert_eq!(paused(&[PauseReason::Dom0]), r#"{"format":1,"paused":[{"reason":"dom0"}]}"#);
         assert_eq!(event(&Event::Resumed), r#"{"event":"queue_resumed","format":1}"#);
         assert_eq!(
             event(&Event::SyncStale { last_success: None }),

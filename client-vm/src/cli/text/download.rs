@@ -116,9 +116,13 @@ pub(in crate::cli) fn paused(reasons: &[PauseReason]) -> Option<String> {
     if reasons.is_empty() {
         return None;
     }
-    // Without room only what would take some waits.
-    let sends = reasons.iter().all(|reason| matches!(reason, PauseReason::NoRoom { .. }));
-    let what = if sends { "Nothing is fetched" } else { "Nothing is sent or fetched" };
+    let sends = reasons.iter().all(|reason| matches!(reason, PauseReason::NoRoom { .. } | PauseReason::Dom0));
+    let fetches = !reasons.iter().any(|reason| matches!(reason, PauseReason::NoRoom { free, kept } if free < kept));
+    let what = match (sends, fetches) {
+        (true, true) => "Not all is fetched",
+        (true, false) => "Nothing is fetched",
+        (false, _) => "Nothing is sent or fetched",
+    };
     let reasons: Vec<_> = reasons.iter().map(reason).collect();
     Some(format!("{what}: {}", reasons.join("; ")))
 }
@@ -135,6 +139,9 @@ pub(super) fn reason(reason: &PauseReason) -> String {
             )
         }
         PauseReason::User => "paused by you: run `splitdrop resume`".to_owned(),
+        PauseReason::Dom0 => "dom0 would ask about another call for messages and replies: run `splitdrop refresh`, \
+                               and answer it there"
+            .to_owned(),
         PauseReason::NoRoom { free, kept } => {
             format!("{} are free on the disk, and {} are kept: make room, and it goes on", bytes(*free), bytes(*kept))
         }
@@ -322,6 +329,20 @@ mod tests {
         assert_eq!(paused(std::slice::from_ref(&no_room)).unwrap(), format!("Nothing is fetched: {why}"));
         let also = paused(&[no_room, PauseReason::User]).unwrap();
         assert!(also.starts_with(&format!("Nothing is sent or fetched: {why}; ")), "{also}");
+        let some = PauseReason::NoRoom { free: 104_857_601, kept: 104_857_600 };
+        assert!(paused(&[some]).unwrap().starts_with("Not all is fetched: 104.8 MB are free"), "what fits comes");
+    }
+
+    #[test]
+    fn what_dom0_would_be_asked_about_says_how_to_have_it_asked() {
+        let said = paused(&[PauseReason::Dom0]).unwrap();
+        assert_eq!(
+            said,
+            "Not all is fetched: dom0 would ask about another call for messages and replies: run `splitdrop refresh`, \
+             and answer it there"
+        );
+        let with_files = paused(&[PauseReason::NoRoom { free: 1, kept: 2 }, PauseReason::Dom0]).unwrap();
+        assert!(with_files.starts_with("Nothing is fetched: "), "{with_files}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl Engine {
             downloads::want(transaction, &items, now)
         });
         let wanted = wanted.await;
-        self.downloading.forget_refusals();
+        self.let_downloads_ask();
         self.downloading.look_again();
         answer.give(wanted.map_err(|error| failure::of_store(&error)));
         self.reading.forget_failures();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use control::{Event, PauseReason};
 use protocol::Scope;
 use qubes_rpc::qrexec::QrexecCall;
 use tokio::task::{AbortHandle, Id};
@@ -29,6 +30,7 @@ impl Engine {
         match &self.downloading.call {
             MessagesCall::Open(call) => Some(Arc::clone(call)),
             MessagesCall::Opening(_) => None,
+            MessagesCall::None if self.downloading.held => None,
             MessagesCall::None => {
                 let SessionState::In(session) = &self.session else { return None };
                 let (proxy, level, waiting) = (self.proxy.clone(), session.api_level, self.waiting_event());
@@ -54,7 +56,7 @@ impl Engine {
         }
         self.downloading.call = match opened {
             Ok(call) => {
-                self.downloading.forget_refusals();
+                self.downloading.end_rest();
                 MessagesCall::Open(Arc::new(*call))
             }
             Err(error) => {
@@ -71,6 +73,9 @@ impl Engine {
         if is_it {
             self.downloading.call = MessagesCall::None;
             self.downloading.rest_a_little();
+            if self.proxy.asks(Scope::Download) {
+                self.hold_messages();
+            }
         }
         is_it
     }
@@ -86,6 +91,24 @@ impl Engine {
         };
         if broken {
             self.close_messages_call();
+            if self.proxy.asks(Scope::Download) {
+                self.hold_messages();
+            }
+        }
+    }
+
+    /// No call for messages is made until the user says so: dom0 would ask about another one.
+    pub(super) fn hold_messages(&mut self) {
+        if !std::mem::replace(&mut self.downloading.held, true) {
+            tracing::warn!("messages and replies wait for the user: dom0 would ask about another call");
+            self.emit(Event::Paused(PauseReason::Dom0));
+        }
+    }
+
+    /// The user has said that dom0 may be asked about downloads.
+    pub(in crate::engine) fn let_downloads_ask(&mut self) {
+        if self.downloading.forget_refusals() {
+            self.tell_resumed();
         }
     }
 

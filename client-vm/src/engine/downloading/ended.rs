@@ -9,6 +9,7 @@ use qubes_rpc::qrexec::OpenError;
 use tokio::task::Id;
 use tokio::time::Instant;
 
+use super::call::MessagesCall;
 use super::{FetchEnded, Fetching, LOOK_FOR_ROOM, change};
 use crate::download::{FetchError, Fetched, Verdict};
 use crate::engine::Engine;
@@ -17,14 +18,10 @@ use crate::failure::{self, failure};
 use crate::proxy::ProxyError;
 use crate::store::downloads::{self, Wait};
 
-/// How long to rest where only the user can say that it goes on: as good as for ever.
-const UNTIL_THE_USER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
 /// How an item waits for its next attempt; [`Wait`] says what each means.
 #[derive(Debug, Clone, Copy)]
 enum Delay {
     None,
-    For(Duration),
     Growing(Duration),
     Seldom,
     Suspected,
@@ -56,7 +53,7 @@ impl Engine {
                 if !self.goes_on_by_the_user(fetching.lane) {
                     self.downloads_not_opened(&error, &told);
                 }
-                self.postpone(&fetching, &told.message, Delay::None).await;
+                self.postpone(&fetching, told, Delay::None).await;
             }
         }
         self.fetch_over().await;
@@ -69,19 +66,20 @@ impl Engine {
     }
 
     /// A call for downloads could not be opened. Where dom0 lets none through, or cannot start the VM, which looks the same,
-    /// only downloads wait.
+    /// only downloads wait; where dom0 asks about them, messages wait for the user, whatever was wrong.
     pub(in crate::engine) fn downloads_not_opened(&mut self, error: &ProxyError, told: &Failure) {
+        let asks = self.proxy.asks(Scope::Download);
+        if asks {
+            self.hold_messages();
+        }
         let refused = matches!(error, ProxyError::Open(OpenError::Refused { .. } | OpenError::NoSuchService { .. }));
-        if refused || error.nobody_answered() {
+        if !refused && !error.nobody_answered() {
+            self.pause_network(told);
+        } else if !asks {
             tracing::warn!("downloads wait: their calls are refused, or nobody answers");
             self.downloading.refusals = self.downloading.refusals.saturating_add(1);
-            let wait = match self.proxy.asks(Scope::Download) {
-                true => UNTIL_THE_USER,
-                false => self.acting.waits().after(self.downloading.refusals, fastrand::f64()),
-            };
-            self.downloading.rest = Some(Instant::now() + wait);
-        } else {
-            self.pause_network(told);
+            let wait = self.acting.waits().after(self.downloading.refusals, fastrand::f64());
+            self.downloading.rest = self.downloading.rest.max(Some(Instant::now() + wait));
         }
     }
 
@@ -89,13 +87,6 @@ impl Engine {
     /// so again.
     fn goes_on_by_the_user(&self, lane: DownloadLane) -> bool {
         lane == DownloadLane::Files && self.proxy.asks(Scope::Download)
-    }
-
-    /// What rests goes on, unless only the user can say so.
-    pub(in crate::engine) fn end_downloads_rest(&mut self) {
-        if !self.proxy.asks(Scope::Download) {
-            self.downloading.forget_refusals();
-        }
     }
 
     /// Goes on after a fetch: what it kept from being erased goes now.
@@ -108,52 +99,60 @@ impl Engine {
     /// The task of a fetch panicked.
     pub(in crate::engine) async fn fetch_panicked(&mut self, task: Id) -> bool {
         let Some(fetching) = self.downloading.running.remove(&task) else { return false };
-        let reason = "fetching it met a fault: see the daemon's log";
-        self.postpone(&fetching, reason, Delay::Growing(Duration::ZERO)).await;
+        let told = failure(FailureKind::Internal, "fetching it met a fault: see the daemon's log");
+        self.postpone(&fetching, told, Delay::Growing(Duration::ZERO)).await;
         self.fetch_over().await;
         true
     }
 
     async fn fetch_failed(&mut self, fetching: &Fetching, error: &FetchError) {
-        let (reason, item) = (error.reason(), fetching.candidate.item);
+        let (told, item) = (failure::of_fetch(error), fetching.candidate.item);
         let verdict = error.verdict();
         tracing::warn!(item = %item.id(), ?verdict, "a download failed");
         match verdict {
             Verdict::Cancelled => {}
             Verdict::SessionOver => {
-                self.put_back(fetching, &reason, Delay::None).await;
+                self.put_back(fetching, told, Delay::None).await;
                 self.session = SessionState::Out;
                 self.leave(SessionEnd::Expired);
             }
             Verdict::Barred => {
-                self.pause_network(&failure(FailureKind::Unreachable, reason.clone()));
-                self.postpone(fetching, &reason, Delay::None).await;
+                self.pause_network(&told);
+                self.postpone(fetching, told, Delay::None).await;
             }
             Verdict::Lost => {
                 self.close_messages_call_if_broken();
-                if fetching.lane == DownloadLane::Messages && self.proxy.asks(Scope::Download) {
-                    // dom0 would be asked about another call.
-                    self.downloading.rest = Some(Instant::now() + UNTIL_THE_USER);
+                let needs_another =
+                    fetching.lane == DownloadLane::Messages && matches!(self.downloading.call, MessagesCall::None);
+                if needs_another && self.proxy.asks(Scope::Download) {
+                    self.hold_messages();
                 }
                 // A proxy that ends as soon as it is asked would be started again and again.
-                self.pause_network(&failure(FailureKind::Unreachable, reason.clone()));
-                self.postpone(fetching, &reason, Delay::Suspected).await;
+                self.pause_network(&told);
+                self.postpone(fetching, told, Delay::Suspected).await;
             }
             Verdict::Later { retry_after } => {
-                self.postpone(fetching, &reason, Delay::Growing(retry_after.unwrap_or_default())).await;
+                self.postpone(fetching, told, Delay::Growing(retry_after.unwrap_or_default())).await;
             }
-            Verdict::GoOn => self.postpone(fetching, &reason, Delay::None).await,
-            Verdict::NoRoom => self.postpone(fetching, &reason, Delay::For(LOOK_FOR_ROOM)).await,
+            Verdict::GoOn => self.postpone(fetching, told, Delay::None).await,
+            Verdict::NoRoom => {
+                // Where the disk says that there is room all the same, it would be begun again at once.
+                let delay = match self.downloading.files().has_room_for(0) {
+                    true => Delay::Growing(LOOK_FOR_ROOM),
+                    false => Delay::None,
+                };
+                self.postpone(fetching, told, delay).await;
+            }
             Verdict::Denied if fetching.lane == DownloadLane::Messages => {
-                self.postpone(fetching, &reason, Delay::Seldom).await;
+                self.postpone(fetching, told, Delay::Seldom).await;
             }
-            Verdict::Denied | Verdict::Failed => self.fail(fetching, reason).await,
+            Verdict::Denied | Verdict::Failed => self.fail(fetching, told).await,
         }
     }
 
     /// The item is fetched only when the user says so.
-    async fn fail(&mut self, fetching: &Fetching, reason: String) {
-        let (item, stored) = (fetching.candidate.item, reason.clone());
+    async fn fail(&mut self, fetching: &Fetching, told: Failure) {
+        let (item, stored) = (fetching.candidate.item, told.message.clone());
         let failed = self.store.write(move |transaction| downloads::fail(transaction, item, &stored)).await;
         if let Err(error) = failed {
             tracing::error!(error = failure::chain(&error), "could not note that a download failed");
@@ -161,28 +160,26 @@ impl Engine {
             self.downloading.rest_a_little();
         }
         self.downloading.lane(fetching.lane).fresh = false;
-        let told = failure(FailureKind::ServerFault, reason);
         self.emit(change(fetching.candidate, DownloadStep::Failed(told)));
         self.sources_changed([fetching.candidate.source]);
     }
 
     /// The item goes back to its place, and waits there.
-    async fn postpone(&mut self, fetching: &Fetching, reason: &str, delay: Delay) {
+    async fn postpone(&mut self, fetching: &Fetching, told: Failure, delay: Delay) {
         if self.goes_on_by_the_user(fetching.lane) {
-            return self.fail(fetching, reason.to_owned()).await;
+            return self.fail(fetching, told).await;
         }
-        self.put_back(fetching, reason, delay).await;
+        self.put_back(fetching, told, delay).await;
     }
 
     /// The same, whatever dom0 asks about.
-    async fn put_back(&mut self, fetching: &Fetching, reason: &str, delay: Delay) {
-        let (item, stored, now) = (fetching.candidate.item, reason.to_owned(), self.clock.now());
+    async fn put_back(&mut self, fetching: &Fetching, told: Failure, delay: Delay) {
+        let (item, stored, now) = (fetching.candidate.item, told.message.clone(), self.clock.now());
         let (waits, jitter) = (self.acting.waits(), fastrand::f64());
         let postponed = self.store.write(move |transaction| {
             let waits = &waits;
             let wait = match delay {
                 Delay::None => Wait::None,
-                Delay::For(wait) => Wait::For { now, wait },
                 Delay::Growing(asked) => Wait::Growing { now, waits, jitter, asked },
                 Delay::Seldom => Wait::Seldom { now, waits, jitter },
                 Delay::Suspected => Wait::Suspected { now, waits, jitter },
@@ -198,7 +195,6 @@ impl Engine {
             }
         };
         self.downloading.lane(fetching.lane).fresh = false;
-        let told = failure(FailureKind::Unreachable, reason);
         self.emit(change(fetching.candidate, DownloadStep::Postponed { failure: told, next_try }));
     }
 }

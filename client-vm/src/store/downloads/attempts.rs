@@ -19,13 +19,6 @@ const UNSUSPECTED: u32 = 2;
 pub enum Wait<'a> {
     /// Not at all: what held it up holds up everything, or is over.
     None,
-    /// So long, and not by its own fault: the attempt does not count.
-    For {
-        /// Since when.
-        now: Timestamp,
-        /// How long.
-        wait: Duration,
-    },
     /// By its own fault: longer with each attempt.
     Growing {
         /// Since when.
@@ -60,7 +53,7 @@ pub enum Wait<'a> {
 impl Wait<'_> {
     fn counts(&self) -> bool {
         match self {
-            Self::None | Self::For { .. } => false,
+            Self::None => false,
             Self::Growing { .. } | Self::Seldom { .. } | Self::Suspected { .. } => true,
         }
     }
@@ -69,7 +62,6 @@ impl Wait<'_> {
     fn after(&self, attempts: u32) -> Option<(Timestamp, Duration)> {
         match *self {
             Self::None => None,
-            Self::For { now, wait } => Some((now, wait)),
             Self::Growing { now, waits, jitter, asked } => {
                 Some((now, waits.after(attempts, jitter).max(asked.min(MAX_RETRY_AFTER))))
             }

@@ -100,7 +100,7 @@ fn store(world: World<'_>) -> Connection {
 fn due_in(connection: &mut Connection, lane: DownloadLane, now: u64) -> (Vec<ItemId>, Option<Duration>) {
     let transaction = connection.transaction().unwrap();
     let due = due(&transaction, lane, at(now), &HashSet::new(), 100).unwrap();
-    (due.items.iter().map(|candidate| candidate.item.id()).collect(), due.next)
+    (due.items.iter().map(|due| due.candidate.item.id()).collect(), due.next)
 }
 
 fn write<T>(connection: &mut Connection, work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>) -> T {
@@ -158,6 +158,24 @@ fn what_was_postponed_waits_its_time_and_a_clock_that_was_set_back_ends_that() {
     // The user's word ends the wait.
     write(&mut connection, |transaction| want(transaction, &[submission(11)], at(now)));
     assert_eq!(due_in(&mut connection, DownloadLane::Messages, now).0, [submission(11)]);
+}
+
+/// What is due says how much of it may have to come; a part without a claim is no part.
+#[test]
+fn what_is_due_says_its_size_and_the_part_that_is_gone_on_with() {
+    let mut connection = store(TWO);
+    let message = ItemName::Message(id(11));
+    let due = |connection: &mut Connection| {
+        let due =
+            write(connection, |transaction| due(transaction, DownloadLane::Messages, at(100), &HashSet::new(), 100));
+        *due.items.iter().find(|due| due.candidate.item == message).unwrap()
+    };
+    let first = due(&mut connection);
+    assert_eq!((first.listed.get(), first.part), (100, None));
+    let number = write(&mut connection, |transaction| note_claim(transaction, message, None));
+    assert_eq!(due(&mut connection).part, None);
+    write(&mut connection, |transaction| note_claim(transaction, message, Some(Sha256::new([7; 32]))));
+    assert_eq!(due(&mut connection).part, Some(number));
 }
 
 #[test]

@@ -224,10 +224,17 @@ async fn a_rate_says_nothing_too_early_and_forgets_what_was_begun_anew() {
 async fn a_pause_is_a_line_until_it_ends() {
     let mut waiting = Waiting::for_items(&[file(1)]);
     let mut status = status();
-    status.queue = QueueStatus { paused: vec![PauseReason::User], ..QueueStatus::default() };
+    let paused = vec![PauseReason::NoSession, PauseReason::User];
+    status.queue = QueueStatus { paused, ..QueueStatus::default() };
     waiting.begin(&status);
     assert!(waiting.lines(now())[0].contains("splitdrop resume"), "{:?}", waiting.lines(now()));
     waiting.hear(&Event::Resumed, now());
+    let lines = waiting.lines(now());
+    assert!(
+        lines[0].contains("splitdrop login") && !lines[0].contains("resume"),
+        "the session is another matter: {lines:?}"
+    );
+    waiting.hear(&Event::SessionStarted(Session::SignedOut), now());
     assert_eq!(waiting.lines(now()), ["0 of 1 there"]);
     waiting.hear(&Event::Missed(3), now());
     assert!(waiting.take_missed() && !waiting.take_missed());
