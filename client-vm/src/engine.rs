@@ -18,6 +18,8 @@ mod pause;
 mod reading;
 mod replying;
 mod session;
+#[cfg(test)]
+mod stand_in;
 mod sync_task;
 mod syncing;
 

@@ -168,7 +168,8 @@ impl HandoverDesk {
         blocking(move || Ok(files.hide(number)?)).await
     }
 
-    /// Writes the archive that tells the device VM its task.
+    /// Writes the archive that tells the device VM its task. Where that fails something of it may be there all the same: it
+    /// is the caller's to remove, as after the call.
     pub(crate) async fn archive(&self, task: DeviceTask, stop: &CancellationToken) -> Result<PathBuf, HandoverError> {
         let items = match &task {
             DeviceTask::CheckDrive | DeviceTask::CheckPrinter => Vec::new(),
@@ -182,15 +183,12 @@ impl HandoverDesk {
         let (files, stop) = (self.files.clone(), stop.clone());
         let written = blocking(move || archive::write(&files, &task, &readable, &stop)).await?;
         for item in items {
-            if let Err(error) = self.readable(item).await {
-                self.remove_archive().await?;
-                return Err(error);
-            }
+            self.readable(item).await?;
         }
         Ok(written)
     }
 
-    /// Removes that archive.
+    /// Removes that archive, or what there is of one.
     pub(crate) async fn remove_archive(&self) -> Result<(), HandoverError> {
         let files = self.files.clone();
         blocking(move || Ok(files.remove_archive()?)).await

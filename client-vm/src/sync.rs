@@ -9,4 +9,4 @@ mod run;
 
 pub use failure::SyncFailure;
 pub use plan::{Budget, Change, Digest, Known, ListPlan, MAX_MEMORY, Mirror, Plan, Snapshot, SnapshotError};
-pub use run::{Erases, SnapshotNumber, Synced, list_deadline, sync};
+pub use run::{Erases, MAX_LIST_DEADLINE, SnapshotNumber, Synced, list_deadline, sync};

@@ -46,6 +46,11 @@ impl Places {
         self.take().await
     }
 
+    /// Waits until somebody cannot wait long for a place. Cancel-safe.
+    pub(crate) async fn urgently_wanted(&self) {
+        self.urgent.until_some(&self.free).await;
+    }
+
     /// How many calls wait for a place.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -54,11 +59,6 @@ impl Places {
 }
 
 impl Place {
-    /// Waits until somebody cannot wait long for a place. Cancel-safe.
-    pub(crate) async fn urgently_wanted(places: &Places) {
-        places.urgent.until_some(&places.free).await;
-    }
-
     /// Where it belongs to.
     pub(crate) fn places(&self) -> &Places {
         &self.places
@@ -140,14 +140,14 @@ mod tests {
     async fn what_is_urgent_is_noticed_while_there_is_no_place() {
         let places = Places::new(1);
         let place = places.take().await;
-        let mut noticed = Box::pin(Place::urgently_wanted(&places));
+        let mut noticed = Box::pin(places.urgently_wanted());
         let mut usual = Box::pin(places.take());
         assert!(is_ready(&mut usual).await.is_none() && is_ready(&mut noticed).await.is_none());
         let mut urgent = Box::pin(places.take_urgently());
         assert!(is_ready(&mut urgent).await.is_none());
         is_ready(&mut noticed).await.unwrap();
         drop(urgent);
-        assert!(is_ready(&mut Box::pin(Place::urgently_wanted(&places))).await.is_none(), "it is over");
+        assert!(is_ready(&mut Box::pin(places.urgently_wanted())).await.is_none(), "it is over");
         drop((place, usual));
         let _place = is_ready(&mut Box::pin(places.take_urgently())).await.unwrap();
     }

@@ -177,7 +177,7 @@ impl QrexecCall {
         };
         let ended = tokio::select! {
             ended = in_order => ended,
-            () = Place::urgently_wanted(&places) => None,
+            () = places.urgently_wanted() => None,
         };
         if ended.is_none() {
             process.kill().await;

@@ -109,8 +109,8 @@ async fn hand_over(
     }
 }
 
-/// Has a device VM do its task, and says what came of it, and whether the archive is gone: what was done there was done,
-/// whether it is or not.
+/// Has a device VM do its task, and says what came of it, and whether the archive is gone, or what there was of it: what was
+/// done there was done, whether it is or not.
 async fn have_done(
     desk: &HandoverDesk,
     opener: &Opener,
@@ -118,16 +118,12 @@ async fn have_done(
     task: DeviceTask,
     stop: &CancellationToken,
 ) -> (Result<DeviceStatus, HandoverError>, bool) {
-    let archive = match desk.archive(task, stop).await {
-        Ok(archive) => archive,
-        // What was begun of it is gone, or could not even be begun.
-        Err(error) => return (Err(error), true),
+    let doing = async {
+        let archive = desk.archive(task, stop).await?;
+        let ended = opener.open(vm, &archive)?.ended(stop).await?;
+        read_status(&ended, vm)
     };
-    let ended = match opener.open(vm, &archive) {
-        Ok(running) => running.ended(stop).await,
-        Err(error) => Err(error),
-    };
-    let done = ended.and_then(|ended| read_status(&ended, vm));
+    let done = doing.await;
     let removed = desk.remove_archive().await;
     if let Err(error) = &removed {
         tracing::error!(error = failure::chain(error), "could not remove what a device VM was given");
@@ -233,11 +229,60 @@ impl Engine {
     pub(super) fn handover_panicked(&mut self, task: Id) -> bool {
         if self.handing_over.device == Some(task) {
             self.handing_over.device = None;
+            // Nobody has removed what the VM was given.
+            self.erase_archive(true);
             return true;
         }
         let Some(item) = self.handing_over.viewers.remove(&task) else { return false };
         let told = failure(FailureKind::Internal, "opening it met a fault: see the daemon's log");
         self.emit(Event::Viewer { item, step: ViewerStep::Failed(told) });
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineParts;
+    use crate::store::Store;
+
+    /// An engine that can neither make nor remove what a device VM is given.
+    async fn stuck(directory: &std::path::Path) -> Engine {
+        let store = Store::open(directory).unwrap();
+        let (engine, _handle) = Engine::new(EngineParts::without_qrexec(directory, store)).await.unwrap();
+        let viewing = directory.join("viewing");
+        std::fs::remove_dir(&viewing).unwrap();
+        std::fs::write(viewing, "").unwrap();
+        engine
+    }
+
+    /// Of how many things `status` says that they could not be erased, once nothing more is done.
+    async fn told(engine: &mut Engine) -> Option<u64> {
+        while let Some(ended) = engine.tasks.join_next_with_id().await {
+            engine.ended(ended).await;
+        }
+        engine.erasing.fault.as_ref().map(|fault| fault.items)
+    }
+
+    /// Case D4.
+    #[tokio::test]
+    async fn d4_an_archive_that_failed_and_cannot_be_removed_is_not_told_as_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut engine = stuck(directory.path()).await;
+        let (answer, waiting) = tokio::sync::oneshot::channel();
+        engine.have_device_do(DeviceTask::CheckDrive, Answer::new(answer));
+        assert_eq!(told(&mut engine).await, Some(1));
+        assert!(waiting.await.unwrap().is_err());
+    }
+
+    /// Case D4.
+    #[tokio::test]
+    async fn d4_what_a_call_that_panicked_has_left_is_removed_or_told_of() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut engine = stuck(directory.path()).await;
+        let task = engine.tasks.spawn(async { panic!("a fault, which the test wants") }).id();
+        engine.handing_over.device = Some(task);
+        assert_eq!(told(&mut engine).await, Some(1));
+        assert!(engine.handing_over.has_no_device_call());
     }
 }

@@ -9,12 +9,13 @@ use protocol::{Call, Items};
 use qubes_rpc::connection::{CallFailure, Connection};
 
 use crate::failure;
+use crate::sync::MAX_LIST_DEADLINE;
 
 /// How long the proxy may take to say how it is.
 const HEALTH_DEADLINE: Duration = Duration::from_secs(5);
 /// How long it may take until it counts as one that answers nothing any more. That ends the whole session, a sync that runs
-/// in it included, so it is longer than a list may take to begin.
-const GONE: Duration = Duration::from_secs(600);
+/// in it included, so it is longer than any list may take.
+const GONE: Duration = MAX_LIST_DEADLINE.saturating_add(Duration::from_secs(60));
 
 pub(super) async fn ask_health(connection: &Connection) -> ProxyStatus {
     let asking = async { connection.call(Call::Health, GONE).await?.one().await };
@@ -49,13 +50,16 @@ mod tests {
         let (reader, writer) = tokio::io::split(ours);
         let connection = Connection::open(reader, writer, &hello, HEALTH_DEADLINE).await.unwrap();
         let lists = Call::GetUsers { token: Token::try_new("token").unwrap() };
-        let mut lists = connection.call(lists, Duration::from_secs(300)).await.unwrap();
+        let mut lists = connection.call(lists, MAX_LIST_DEADLINE).await.unwrap();
         // It stalls, and three ask meanwhile how it is.
         for _ in 0..3 {
             let status = ask_health(&connection).await;
             assert!(matches!(&status, ProxyStatus::Failed { message } if message.contains("deadline")), "{status:?}");
             tokio::time::advance(Duration::from_secs(20)).await;
         }
+        // A large list takes its time to begin, or the proxy VM is paused.
+        tokio::time::advance(MAX_LIST_DEADLINE - Duration::from_secs(120)).await;
+        tokio::task::yield_now().await;
         assert_eq!(connection.broken_by(), None);
         for part in [Part::Begin, Part::End { count: 0 }] {
             let frame = encode_frame(&FromProxy { id: CallId(1), part }).unwrap();

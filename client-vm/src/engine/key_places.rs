@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use qubes_rpc::places::{Place, Places};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinError;
 
 /// The backend's own places, and those of all calls. Clones give the same ones.
 #[derive(Debug, Clone)]
@@ -33,8 +34,26 @@ impl KeyPlaces {
     }
 }
 
+/// Does work off the async threads, in a place if it needs one. The work has the place until it ends: also where nobody
+/// waits for it any more.
+///
+/// # Errors
+/// The work panicked.
+pub(super) async fn work_in<T: Send + 'static>(
+    place: Option<KeyPlace>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    let work = move || {
+        let _place = place;
+        work()
+    };
+    tokio::task::spawn_blocking(work).await
+}
+
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use super::*;
 
     #[tokio::test]
@@ -56,5 +75,27 @@ mod tests {
         drop(one);
         let _second = now(&keys).await.unwrap();
         drop(first);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_is_given_up_keeps_its_place_until_it_has_ended() {
+        let calls = Places::new(1);
+        let keys = KeyPlaces::new(1, calls.clone());
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let work = move || {
+            begin.send(()).unwrap();
+            ended.recv().unwrap();
+        };
+        tokio::select! {
+            biased;
+            worked = work_in(Some(keys.take().await), work) => unreachable!("{worked:?}"),
+            begun = begun => begun.unwrap(),
+        }
+        let mut waiting = Box::pin(keys.take());
+        let at_once = std::future::poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_ready()));
+        assert!(!at_once.await, "it still works");
+        end.send(()).unwrap();
+        let _place = waiting.await;
     }
 }

@@ -9,16 +9,18 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use control::{Event, FailureKind, ReadChange, ReadStep, Seal};
 use protocol::value::ItemId;
 use qubes_rpc::places::Places;
+use rusqlite::Transaction;
 use tokio::task::Id;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::key_places::KeyPlaces;
+use super::key_places::{KeyPlaces, work_in};
 use super::{Ended, Engine};
 use crate::failure::{self, failure};
 use crate::reading::{Meaning, Read, ReadError, ReadingDesk, read};
@@ -63,6 +65,31 @@ pub(super) struct Reading {
 struct Opening {
     candidate: Candidate,
     cancel: CancellationToken,
+    counted: Counted,
+}
+
+/// Whether a try of an item is noted as an attempt: it counts once, whether it takes long, fails, or both. Clones are of the
+/// same try. Only looked at while the store is written to, so that no two do at the same time.
+#[derive(Debug, Clone, Default)]
+struct Counted(Arc<AtomicBool>);
+
+impl Counted {
+    /// It takes long.
+    fn takes_long(&self, transaction: &Transaction<'_>, candidate: Candidate) -> Result<(), StoreError> {
+        if self.0.swap(true, Ordering::SeqCst) {
+            // It has ended meanwhile.
+            return Ok(());
+        }
+        reading::note_attempt(transaction, candidate, None)
+    }
+
+    /// It has failed, which is about to be noted as an attempt.
+    fn failed(&self, transaction: &Transaction<'_>, candidate: Candidate) -> Result<(), StoreError> {
+        if self.0.swap(true, Ordering::SeqCst) {
+            reading::take_back_attempt(transaction, candidate)?;
+        }
+        Ok(())
+    }
 }
 
 impl Reading {
@@ -125,10 +152,10 @@ fn change(candidate: Candidate, step: ReadStep) -> Event {
 }
 
 /// Waits for an item to be opened. Where that takes long it is noted as an attempt meanwhile.
-async fn noting_long<T>(store: &Store, candidate: Candidate, opening: impl Future<Output = T>) -> T {
+async fn noting_long<T>(store: &Store, candidate: Candidate, counted: Counted, opening: impl Future<Output = T>) -> T {
     let note = async {
         tokio::time::sleep(LONG).await;
-        let noted = store.write(move |transaction| reading::note_attempt(transaction, candidate, None));
+        let noted = store.write(move |transaction| counted.takes_long(transaction, candidate));
         if let Err(error) = noted.await {
             tracing::error!(error = failure::chain(&error), "could not note that an item takes long");
         }
@@ -178,7 +205,7 @@ impl Engine {
         }
         let (busy, wall) = (self.reading.busy(), self.clock.now());
         let running: Vec<_> = self.reading.running.values().map(|opening| opening.candidate).collect();
-        let read = move |transaction: &rusqlite::Transaction<'_>| {
+        let read = move |transaction: &Transaction<'_>| {
             let due = reading::due(transaction, wall, &busy, READ_AT_ONCE)?;
             let mut doomed = HashSet::new();
             for candidate in running {
@@ -204,19 +231,20 @@ impl Engine {
     fn start_opening(&mut self, candidate: Candidate) {
         let (desk, permits) = (self.reading.desk.clone(), self.reading.permits());
         let cancel = CancellationToken::new();
-        let stop = cancel.clone();
+        let (stop, counted) = (cancel.clone(), Counted::default());
+        let count = counted.clone();
         let task = self.tasks.spawn(async move {
             let _permit = permits.take().await;
             let opening = read(&desk, candidate, Arc::new(()), &stop);
-            Ended::Read(Box::new(noting_long(&desk.store, candidate, opening).await))
+            Ended::Read(Box::new(noting_long(&desk.store, candidate, count, opening).await))
         });
-        self.reading.running.insert(task.id(), Opening { candidate, cancel });
+        self.reading.running.insert(task.id(), Opening { candidate, cancel, counted });
         self.emit(change(candidate, ReadStep::Started));
     }
 
     /// An item was opened, or not.
     pub(super) async fn read_ended(&mut self, task: Id, ended: Result<Read, ReadError>) {
-        let Some(Opening { candidate, cancel }) = self.reading.running.remove(&task) else { return };
+        let Some(Opening { candidate, cancel, counted }) = self.reading.running.remove(&task) else { return };
         match ended {
             Ok(Read::Decrypted) => {
                 self.reading.forget_failures();
@@ -227,7 +255,7 @@ impl Engine {
             Ok(Read::Gone) if !cancel.is_cancelled() => self.reading.look_again(),
             Ok(Read::Gone) => self.opening_stopped(candidate),
             Err(_) if cancel.is_cancelled() => self.opening_stopped(candidate),
-            Err(error) => self.read_failed(candidate, &error).await,
+            Err(error) => self.read_failed(candidate, counted, &error).await,
         }
         self.read_over().await;
     }
@@ -244,7 +272,7 @@ impl Engine {
         self.start_reading().await;
     }
 
-    async fn read_failed(&mut self, candidate: Candidate, error: &ReadError) {
+    async fn read_failed(&mut self, candidate: Candidate, counted: Counted, error: &ReadError) {
         let (reason, meaning) = (error.reason(), error.meaning());
         tracing::warn!(item = %candidate.item.id(), ?meaning, "an item could not be decrypted");
         match meaning {
@@ -252,20 +280,20 @@ impl Engine {
                 // Nothing else would come out better now. Next time others are asked about first: so it does no more than
                 // that if the fault is its own after all.
                 self.rest_reading(&reason);
-                self.postpone_reading(candidate, reason, false).await;
+                self.postpone_reading(candidate, counted, reason, false).await;
             }
-            Meaning::Later => self.postpone_reading(candidate, reason, true).await,
+            Meaning::Later => self.postpone_reading(candidate, counted, reason, true).await,
             Meaning::Sealed(seal) => {
                 if seal == Seal::Denied {
                     // Whoever said no is not asked about the next one at once.
                     self.rest_reading(&reason);
                 }
                 let stored = reason.clone();
-                let noted = self
-                    .store
-                    .write(move |transaction| reading::note_sealed(transaction, candidate, seal, &stored))
-                    .await;
-                if let Err(error) = noted {
+                let noted = self.store.write(move |transaction| {
+                    counted.failed(transaction, candidate)?;
+                    reading::note_sealed(transaction, candidate, seal, &stored)
+                });
+                if let Err(error) = noted.await {
                     tracing::error!(error = failure::chain(&error), "could not note why an item stays sealed");
                     self.reading.rest = Some(Instant::now() + AFTER_STORE_FAULT);
                     self.reading.look_again();
@@ -290,10 +318,11 @@ impl Engine {
         self.reading.problem = Some(reason.to_owned());
     }
 
-    async fn postpone_reading(&mut self, candidate: Candidate, reason: String, own_fault: bool) {
+    async fn postpone_reading(&mut self, candidate: Candidate, counted: Counted, reason: String, own_fault: bool) {
         let (stored, now) = (reason.clone(), self.clock.now());
         let (waits, jitter) = (self.acting.waits(), fastrand::f64());
         let postponed = self.store.write(move |transaction| {
+            counted.failed(transaction, candidate)?;
             if own_fault {
                 let wait = Wait::Growing { now, waits: &waits, jitter, asked: Duration::ZERO };
                 downloads::postpone(transaction, candidate.item, &stored, wait).map(drop)
@@ -313,7 +342,7 @@ impl Engine {
     pub(super) async fn read_panicked(&mut self, task: Id) -> bool {
         let Some(opening) = self.reading.running.remove(&task) else { return false };
         let reason = "opening it met a fault: see the daemon's log".to_owned();
-        self.postpone_reading(opening.candidate, reason, true).await;
+        self.postpone_reading(opening.candidate, opening.counted, reason, true).await;
         self.read_over().await;
         true
     }
@@ -323,8 +352,8 @@ impl Engine {
         let (store, decryptor) = (self.store.clone(), Arc::clone(&self.reading.desk.decryptor));
         let (permits, stop) = (self.reading.permits(), self.quit.clone());
         self.tasks.spawn(async move {
-            let _permit = permits.take().await;
-            let keys = match tokio::task::spawn_blocking(move || decryptor.secret_keys(&stop)).await {
+            let place = permits.take().await;
+            let keys = match work_in(Some(place), move || decryptor.secret_keys(&stop)).await {
                 Ok(Ok(keys)) => keys,
                 Ok(Err(error)) => {
                     tracing::warn!(error = failure::chain(&error), "could not list the secret keys");
@@ -370,17 +399,24 @@ mod tests {
     use rusqlite::params;
 
     use super::*;
+    use crate::engine::EngineParts;
+    use crate::openpgp::decrypt::DecryptError;
     use crate::store::outbox::ItemName;
 
     async fn attempts(store: &Store) -> u32 {
-        let read = |transaction: &rusqlite::Transaction<'_>| {
+        let read = |transaction: &Transaction<'_>| {
             Ok(transaction.query_row("SELECT attempts FROM local_item", [], |row| row.get(0))?)
         };
         store.read(read).await.unwrap()
     }
 
+    async fn note_long(engine: &Engine, candidate: Candidate, counted: &Counted) {
+        let counted = counted.clone();
+        engine.store.write(move |transaction| counted.takes_long(transaction, candidate)).await.unwrap();
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn what_takes_long_is_noted_while_it_runs() {
+    async fn what_takes_long_is_noted_while_it_runs_and_counts_once() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let source: SourceId = "00000001-0000-4000-8000-000000000000".parse().unwrap();
@@ -401,7 +437,7 @@ mod tests {
             downloads::note_downloaded(transaction, candidate, 9)
         });
         assert!(held.await.unwrap());
-        noting_long(&store, candidate, std::future::ready(())).await;
+        noting_long(&store, candidate, Counted::default(), std::future::ready(())).await;
         assert_eq!(attempts(&store).await, 0);
         let opening = async {
             tokio::time::sleep(2 * LONG).await;
@@ -411,7 +447,24 @@ mod tests {
                 }
             }
         };
-        noting_long(&store, candidate, opening).await;
+        let counted = Counted::default();
+        noting_long(&store, candidate, counted.clone(), opening).await;
         assert_eq!(attempts(&store).await, 1);
+
+        // Then it fails: that is the same attempt.
+        let (mut engine, _handle) = Engine::new(EngineParts::without_qrexec(home.path(), store)).await.unwrap();
+        engine.postpone_reading(candidate, counted, "why".to_owned(), true).await;
+        assert_eq!(attempts(&engine.store).await, 1);
+        // Another one is another, and what is to be noted of it when it has failed already counts no more.
+        let counted = Counted::default();
+        engine.postpone_reading(candidate, counted.clone(), "why".to_owned(), false).await;
+        assert_eq!(attempts(&engine.store).await, 2);
+        note_long(&engine, candidate, &counted).await;
+        assert_eq!(attempts(&engine.store).await, 2);
+        let counted = Counted::default();
+        note_long(&engine, candidate, &counted).await;
+        assert_eq!(attempts(&engine.store).await, 3);
+        engine.read_failed(candidate, counted, &ReadError::Decrypt(DecryptError::Cut)).await;
+        assert_eq!(attempts(&engine.store).await, 3);
     }
 }

@@ -10,7 +10,7 @@ use protocol::value::{ArmoredKey, ArmoredMessage, Fingerprint, JournalistId, Sou
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Answer;
-use super::key_places::{KeyPlace, KeyPlaces};
+use super::key_places::{KeyPlace, KeyPlaces, work_in};
 use super::{Ended, Engine};
 use crate::clock::Clock;
 use crate::failure::{self, failure};
@@ -77,8 +77,8 @@ impl ReplyDesk {
             Err(state) => return Err(PrepareError::HeldBack(why_not(state))),
         };
         let (newsroom, now) = (Arc::clone(&self.newsroom), self.clock.now());
-        let _permit = permit_for(&newsroom, &self.permits).await;
-        let encrypting = tokio::task::spawn_blocking(move || {
+        let place = place_for(&newsroom, &self.permits).await;
+        let encrypting = work_in(place, move || {
             let newsroom = newsroom.key(now, &stop).map_err(|error| match error.is_passing() {
                 true => PrepareError::Later(error.to_string()),
                 false => PrepareError::HeldBack(error.to_string()),
@@ -93,7 +93,7 @@ impl ReplyDesk {
 }
 
 /// What looking for the newsroom's key needs, where that asks another VM.
-async fn permit_for(newsroom: &Newsroom, permits: &KeyPlaces) -> Option<KeyPlace> {
+async fn place_for(newsroom: &Newsroom, permits: &KeyPlaces) -> Option<KeyPlace> {
     if newsroom.is_near() { None } else { Some(permits.take().await) }
 }
 
@@ -170,8 +170,8 @@ impl Engine {
         let (newsroom, now, stop) = (Arc::clone(&self.newsroom), self.clock.now(), self.quit.clone());
         let permits = self.reading.permits();
         self.tasks.spawn(async move {
-            let _permit = permit_for(&newsroom, &permits).await;
-            let key = tokio::task::spawn_blocking(move || newsroom.key(now, &stop)).await;
+            let place = place_for(&newsroom, &permits).await;
+            let key = work_in(place, move || newsroom.key(now, &stop)).await;
             ended(key.unwrap_or(Err(NewsroomError::Fault)).map(|key| key.fingerprint()))
         });
     }

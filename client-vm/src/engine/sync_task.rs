@@ -19,7 +19,7 @@ use crate::sync::{SnapshotNumber, SyncFailure, Synced, sync};
 #[derive(Debug)]
 pub(super) struct SyncTask {
     pub(super) proxy: Proxy,
-    /// The call that is open already.
+    /// The call that is open already, and was not broken when the sync began.
     pub(super) call: Option<Arc<QrexecCall>>,
     /// Whether another may be opened.
     pub(super) may_open: bool,
@@ -116,7 +116,7 @@ impl SyncStop {
 
 impl SyncTask {
     pub(super) async fn run(mut self, waiting: impl FnOnce()) -> SyncEnded {
-        if let Some(open) = self.call.take_if(|call| call.connection().broken_by().is_none()) {
+        if let Some(open) = self.call.take() {
             let result = self.sync(&open).await;
             // The proxy may have ended since the last sync without anybody noticing; what is asked here can be asked
             // twice. Any other result stands.

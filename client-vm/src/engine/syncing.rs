@@ -65,11 +65,14 @@ impl Engine {
         };
         let asks = self.proxy.asks(Scope::Metadata);
         let is_open = self.metadata.as_ref().is_some_and(|call| call.connection().broken_by().is_none());
+        if !is_open && let Some(broken) = self.metadata.take() {
+            // Another one needs its place, whoever still has it.
+            broken.break_off();
+        }
         let may_open = std::mem::take(&mut self.lists_wanted) || !asks;
         self.schedule.started();
         if !is_open && !may_open {
             // Nothing but the user's word asks dom0 again.
-            self.close_metadata();
             let told = self.not_opened.get_or_insert_with(dom0_would_ask).clone();
             give_all(asked.waiting, &Err(told));
             return;
@@ -325,10 +328,12 @@ impl Engine {
 mod tests {
     use protocol::{CallError, ErrorKind, Retry, Stage};
     use qubes_rpc::connection::CallFailure;
+    use qubes_rpc::places::Places;
 
     use super::*;
     use crate::engine::EngineParts;
     use crate::engine::session::OpenSession;
+    use crate::engine::stand_in::{FAILED, open_call};
     use crate::store::Store;
     use crate::sync::SyncFailure;
 
@@ -356,6 +361,28 @@ mod tests {
             let told = events.try_recv().ok();
             assert_eq!(told, (!old).then_some(Event::SessionEnded(SessionEnd::Expired)));
         }
+    }
+
+    /// The proxy writes what it may not, and stays.
+    #[tokio::test]
+    async fn a_broken_call_for_the_lists_has_no_place_while_another_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let (mut engine, _handle) = Engine::new(EngineParts::without_qrexec(directory.path(), store)).await.unwrap();
+        engine.session = SessionState::In(Box::new(OpenSession::of_nobody()));
+        let places = Places::new(1);
+        let garbage = r"printf '\377\377\377\377\377\377\377\377'";
+        let call = open_call(directory.path(), Scope::Metadata, garbage, places.take().await).await;
+        // Somebody else has it too, and asks how the proxy is.
+        let call = Arc::new(call);
+        engine.metadata = Some(Arc::clone(&call));
+        while call.connection().broken_by().is_none() {
+            tokio::task::yield_now().await;
+        }
+        engine.ask_sync(None);
+        assert!(engine.running.is_some() && engine.metadata.is_none());
+        let _place = tokio::time::timeout(FAILED, places.take()).await.expect("its process stays");
+        drop(call);
     }
 
     /// Those of the events so far that say how old what is shown is, whether there is a way to the server, and that a

@@ -131,6 +131,19 @@ pub fn note_attempt(
     Ok(())
 }
 
+/// Takes back an attempt at an item that was noted before its end was known.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn take_back_attempt(transaction: &Transaction<'_>, candidate: Candidate) -> Result<(), StoreError> {
+    if let Some(number) = job(transaction, candidate)? {
+        transaction
+            .prepare_cached("UPDATE local_item SET attempts = max(attempts - 1, 0) WHERE id = ?1")?
+            .execute([number.0])?;
+    }
+    Ok(())
+}
+
 /// Notes that an item could not be decrypted and is not tried again by itself. Gives `false`, and notes nothing, where it is
 /// not to be decrypted any more.
 ///

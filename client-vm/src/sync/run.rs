@@ -20,7 +20,7 @@ const LIST_DEADLINE: Duration = Duration::from_secs(300);
 /// What each record that the mirror holds adds to that.
 const PER_RECORD: Duration = Duration::from_millis(100);
 /// How long a list may take at most.
-const MAX_LIST_DEADLINE: Duration = Duration::from_secs(3600);
+pub const MAX_LIST_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// A snapshot's number among all that this daemon asks for, and what the outbox needs besides to judge it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -186,8 +186,10 @@ impl Calls {
             return (true, None);
         }
         let idle = self.calls.iter().position(|(known, state)| match state {
+            // One more deletion takes no place but a deletion's.
+            State::Open { .. } if no_more_deletions && !deletes(known) => false,
             State::Open { running: 0, idle_at, .. } if asks(known.scope()) => *idle_at <= now,
-            State::Open { running: 0, .. } => !no_more_deletions,
+            State::Open { running: 0, .. } => true,
             State::Open { .. } | State::Opening => false,
         });
         match idle {

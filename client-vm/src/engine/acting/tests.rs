@@ -6,6 +6,7 @@ use std::time::Duration;
 use control::{ActState, QueueEntry};
 use protocol::value::{Timestamp, Username};
 use qubes_rpc::connection::HelloError;
+use qubes_rpc::places::Places;
 use rusqlite::params;
 use tokio::sync::broadcast::Receiver;
 
@@ -13,6 +14,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::engine::EngineParts;
 use crate::engine::session::OpenSession;
+use crate::engine::stand_in::open_call;
 use crate::store::outbox::EnqueueError;
 use crate::store::{Store, mirror};
 
@@ -236,4 +238,27 @@ async fn a_call_that_nobody_answers_holds_up_nothing_but_itself() {
         engine.send_acts().await;
         assert_eq!(engine.acting.opening.len(), 1);
     }
+}
+
+/// dom0 asks about deletions and marks: when the call for marks has long been idle it still is not a deletion's to take.
+#[tokio::test]
+async fn a_second_deletion_does_not_take_the_place_of_marks() {
+    let directory = tempfile::tempdir().unwrap();
+    let places = Places::new(MAX_CALLS);
+    let asks = |scope| matches!(scope, Scope::Delete | Scope::Mark);
+    let [first, second] = [ActId(1), ActId(2)];
+    let mut calls = Calls::default();
+    let idle_at = Instant::now();
+    for key in [CallKey::Marks, CallKey::Deletions(first)] {
+        let call = open_call(directory.path(), key.scope(), "", places.take().await).await;
+        calls.opening(key);
+        calls.opened(key, call, idle_at);
+    }
+    let (number, _call) = calls.take(CallKey::Deletions(first), MAX_AT_ONCE).unwrap();
+    let (room, closed) = calls.make_room(CallKey::Deletions(second), MAX_CALLS, asks, idle_at);
+    assert!(!room && closed.is_none() && calls.has(CallKey::Marks), "it waits");
+    // The other deletion's place it may have.
+    calls.give_back(number, idle_at);
+    let (room, closed) = calls.make_room(CallKey::Deletions(second), MAX_CALLS, asks, idle_at);
+    assert!(room && closed.is_some() && calls.has(CallKey::Marks) && !calls.has(CallKey::Deletions(first)));
 }
