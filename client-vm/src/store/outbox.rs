@@ -19,7 +19,7 @@
 //!
 //! **Invariant:** what a reply says stays until the server lists it, somebody dismisses it, or its source is deleted here or
 //! its removal accepted. A source that the server takes off its list meanwhile is shown, without its content, as long as
-//! there is a reply that was not sent to it.
+//! there is a reply that was not sent to it, or a draft written since.
 
 mod attempt;
 mod deal;

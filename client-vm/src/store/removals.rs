@@ -10,8 +10,9 @@
 //! **Invariant:** what somebody here has deleted is never held. A deletion that can still be taken back does not count as one.
 //!
 //! A removal that is taken as it comes leaves something where somebody here has answered the source and that was not sent:
-//! the source's row, shown as no longer on the server, until those replies are dismissed or the source is deleted. Nothing
-//! else of it is kept: no item, no draft, no key.
+//! the source's row, shown as no longer on the server, until those replies are dismissed or the source is deleted. What is
+//! written since (a draft, or a reply that is taken back) keeps it there as well. Nothing else of it is kept: no draft from
+//! before, no item, and of its key only the fingerprint, so that no other key may pass for that one later.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -126,12 +127,14 @@ fn keep_for_replies(transaction: &Transaction<'_>, source: &SourceId, now: Times
     Ok(())
 }
 
-/// Forgets sources that were there only for replies, and have none any more.
+/// Forgets sources that were there only for replies, and have none any more. What somebody has begun to write since the source
+/// was taken off the list is in no other place: until that is forgotten, the source stays.
 pub(super) fn forget_without_replies(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     let forgotten = transaction
         .prepare_cached(&format!(
             "DELETE FROM local_removed_source
-             WHERE kept = {FOR_REPLIES} AND id NOT IN (SELECT source_id FROM outbox WHERE kind = 'reply')"
+             WHERE kept = {FOR_REPLIES} AND id NOT IN (SELECT source_id FROM outbox WHERE kind = 'reply')
+               AND id NOT IN (SELECT source_id FROM local_draft)"
         ))?
         .execute([])?;
     if forgotten > 0 { outbox::forget_gone(transaction) } else { Ok(()) }

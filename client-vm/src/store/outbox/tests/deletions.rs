@@ -219,7 +219,7 @@ fn d3_a_deletion_of_which_nobody_knows_is_tried_again_and_what_is_gone_is_done()
 fn d3_what_dom0_refuses_is_refused_and_dom0_is_not_asked_again_without_the_user() {
     let mut store = new_store();
     let mut machine = with_sources(&mut store, &[0]);
-    machine.delete_asks = true;
+    machine.dom0_asks = true;
     machine.delete(SOURCE);
     machine.choose(0, Opening::Refused);
     assert_eq!(machine.states(), [(1, ActState::Refused)]);
@@ -236,7 +236,7 @@ fn d3_what_dom0_refuses_is_refused_and_dom0_is_not_asked_again_without_the_user(
 fn d3_a_lost_call_that_dom0_was_asked_about_waits_for_the_user_through_a_crash() {
     let mut store = new_store();
     let mut machine = with_sources(&mut store, &[0, 0]);
-    machine.delete_asks = true;
+    machine.dom0_asks = true;
     machine.act(&Wish::DeleteSources(vec![SOURCE, OTHER]));
     machine.choose(0, Opening::Allowed);
     // The other one goes in the same call.
@@ -254,7 +254,7 @@ fn d3_a_lost_call_that_dom0_was_asked_about_waits_for_the_user_through_a_crash()
 fn d3_the_next_call_of_an_act_that_was_too_long_for_one_is_another_question() {
     let mut store = new_store();
     let mut machine = with_sources(&mut store, &[0, 0]);
-    machine.delete_asks = true;
+    machine.dom0_asks = true;
     machine.act(&Wish::DeleteSources(vec![SOURCE, OTHER]));
     machine.send(0);
     machine.send_in_vain(Ending::UsedUp);

@@ -80,9 +80,10 @@ impl Reference {
         }
     }
 
-    /// What has no reply any more is not shown for one.
+    /// What has no reply any more is not shown for one, unless somebody has begun to write another since.
     pub(super) fn forget_answered_in_vain(&mut self) {
-        let answered: BTreeSet<_> = self.replies().map(|(entry, _)| entry.what.source()).collect();
+        let mut answered: BTreeSet<_> = self.replies().map(|(entry, _)| entry.what.source()).collect();
+        answered.extend(self.drafts.keys().map(|(_, source)| *source));
         let before = self.answered_in_vain.len();
         self.answered_in_vain.retain(|source, _| answered.contains(source));
         if self.answered_in_vain.len() < before {
