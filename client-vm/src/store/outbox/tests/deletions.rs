@@ -8,7 +8,7 @@ use super::super as outbox;
 use super::hands::with_sources;
 use super::machine::{Ending, Machine, Opening};
 use super::server::FOR_EVER;
-use super::world::{Damage, Itm, Src, What, Who, Wish, new_store};
+use super::world::{Damage, Itm, LeftOut, Src, What, Who, Wish, new_store};
 
 const SOURCE: Src = Src(0);
 const OTHER: Src = Src(1);
@@ -103,6 +103,59 @@ fn d1_a_deletion_that_was_never_sent_hides_nothing_from_others() {
         machine.sync();
     }
     assert_eq!(machine.states(), [(1, ActState::Waiting)], "nobody has confirmed it: there is nothing to complain of");
+}
+
+/// Case D3: a bad list does not make anybody forget what was refused. The machine compares that it is told when it ends.
+#[test]
+fn d3_one_list_without_its_source_forgets_no_refused_deletion_and_two_in_a_row_do() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1]);
+    machine.delete(SOURCE);
+    machine.send_in_vain(Ending::Refused);
+    for _ in 0..2 {
+        machine.sync_without(SOURCE);
+        assert_eq!(machine.states(), [(1, ActState::Refused)]);
+        machine.sync();
+        assert_eq!(machine.states(), [(1, ActState::Refused)]);
+    }
+    machine.sync_without(SOURCE);
+    machine.deal(Deal::Retry, 1);
+    machine.sync();
+    assert_eq!(machine.states(), [(1, ActState::Waiting)], "after all");
+    machine.send_in_vain(Ending::Refused);
+    machine.colleague(What::DeleteSource(SOURCE));
+    machine.sync();
+    assert_eq!(machine.states(), [(1, ActState::Refused)]);
+    machine.sync();
+    assert!(machine.rows().is_empty());
+}
+
+/// Cases D1 and S9: a list with an entry that has no id cannot say that it is without the object.
+#[test]
+fn s9_a_list_that_is_not_whole_is_no_second_one_without_an_object() {
+    let left_out = |itself| Some(LeftOut { source: SOURCE, itself, items: true });
+    let bad = |itself| Damage { left_out: left_out(itself), ..Damage::default() };
+    let of_sources = (bad(true), Damage { nameless_source: Some(SOURCE), ..Damage::default() });
+    let of_items = (bad(false), Damage { nameless_item: Some(Itm(0)), ..Damage::default() });
+    for ((bad, nameless), refused) in
+        [(of_sources.clone(), false), (of_sources, true), (of_items.clone(), false), (of_items, true)]
+    {
+        let mut store = new_store();
+        let mut machine = with_sources(&mut store, &[1]);
+        machine.act(&Wish::DeleteItems(SOURCE, vec![Itm(0)]));
+        machine.act(&Wish::Star(vec![SOURCE]));
+        if refused {
+            machine.send_in_vain(Ending::Refused);
+            machine.send_in_vain(Ending::Refused);
+        }
+        let before = machine.states();
+        machine.sync_with(bad);
+        for _ in 0..3 {
+            machine.sync_with(nameless.clone());
+        }
+        machine.sync();
+        assert_eq!(machine.states(), before);
+    }
 }
 
 /// The machine compares what is told: gone, and not that the server shows it.

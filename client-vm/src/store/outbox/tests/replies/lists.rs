@@ -198,9 +198,8 @@ fn d4_a_source_that_is_there_only_for_a_draft_can_be_deleted_with_it() {
     machine.send(0);
     machine.sync();
     assert!(machine.rows().is_empty() && machine.source(Who::Anna, SOURCE).is_none());
-    let left: u32 = machine.read(|transaction| {
-        Ok(transaction.query_row("SELECT count(*) FROM local_draft", [], |row| row.get(0))?)
-    });
+    let left: u32 = machine
+        .read(|transaction| Ok(transaction.query_row("SELECT count(*) FROM local_draft", [], |row| row.get(0))?));
     assert_eq!(left, 0);
 }
 
@@ -250,9 +249,33 @@ fn r5_a_deletion_that_was_never_sent_forgets_no_key() {
         machine.sync_without(SOURCE);
     }
     assert!(machine.rows().is_empty());
-    let pinned: u32 = machine.read(|transaction| {
+    assert_eq!(pinned(&mut machine), 1);
+}
+
+fn pinned(machine: &mut Machine<'_>) -> u32 {
+    machine.read(|transaction| {
         let sql = "SELECT count(*) FROM local_key WHERE fingerprint IS NOT NULL";
         Ok(transaction.query_row(sql, [], |row| row.get(0))?)
-    });
-    assert_eq!(pinned, 1);
+    })
+}
+
+/// Case D4: the answer never came, and the list says that it is deleted. One list says nothing yet.
+#[test]
+fn d4_a_deletion_that_may_have_been_made_forgets_the_key_with_the_second_list() {
+    for dom0_refuses in [false, true] {
+        let mut store = new_store();
+        let mut machine = with_sources(&mut store, &[1]);
+        machine.delete(SOURCE);
+        machine.attempt();
+        machine.perform_last();
+        if dom0_refuses {
+            machine.open.clear();
+            machine.choose(0, Opening::Refused);
+        }
+        machine.end_last(UNKNOWN);
+        machine.sync();
+        assert_eq!((pinned(&mut machine), machine.rows().len()), (1, 1));
+        machine.sync();
+        assert_eq!((pinned(&mut machine), machine.rows().len()), (0, 0));
+    }
 }
