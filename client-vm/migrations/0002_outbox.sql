@@ -2,7 +2,7 @@
 --
 -- pending    not sent, or certainly without effect
 -- attempted  sent, or about to be: nobody knows what became of it
--- confirmed  the server said yes
+-- confirmed  the server said yes; without a time of confirmation: set aside, since the last list is without its object
 -- refused    definitely not; kept until dismissed, without effect on what is seen
 
 CREATE TABLE outbox (
@@ -24,12 +24,14 @@ CREATE TABLE outbox (
     -- Goes on only when the user says so.
     held          INTEGER NOT NULL DEFAULT 0,
     reason        TEXT,
-    -- Of a refused row: an attempt before the refusal may have had an effect.
+    -- Of a row that was refused or set aside: an attempt before that may have had an effect.
     sent          INTEGER NOT NULL DEFAULT 0,
     -- The last snapshot that had been asked for when the row was last attempted or was confirmed.
     snapshot      INTEGER NOT NULL DEFAULT 0,
     confirmed_us  INTEGER,
-    -- In how many snapshots asked for after the confirmation a deleted object was listed.
+    -- In how many snapshots asked for after the confirmation a deleted object was listed. Of a reply that was sent, in how
+    -- many lists that were not whole it is missing; of any other row that was refused, whether the last list is without its
+    -- object.
     listed        INTEGER NOT NULL DEFAULT 0,
     -- That it was not deleted has been told.
     not_deleted   INTEGER NOT NULL DEFAULT 0,
@@ -40,8 +42,8 @@ CREATE INDEX outbox_source ON outbox (source_id);
 CREATE INDEX outbox_item ON outbox (item_id) WHERE item_id IS NOT NULL;
 CREATE INDEX outbox_act ON outbox (act);
 
--- The acts that shape what is seen: what the server has confirmed to anybody, and what whoever signed in last has done
--- besides. Acts of others that are not confirmed show in their own views only.
+-- The acts that shape what is seen: what the server has confirmed to anybody (or its list, of what is not there any more),
+-- and what whoever signed in last has done besides. Acts of others that are not confirmed show in their own views only.
 CREATE VIEW effective_act AS
 SELECT * FROM outbox
 WHERE state = 'confirmed'

@@ -5,7 +5,8 @@ DROP VIEW item_content;
 DROP VIEW visible_item;
 DROP VIEW visible_source;
 
--- `kept`: somebody has refused the removal. It is shown again, as no longer on the server.
+-- `kept`, and shown as no longer on the server: 1, somebody has rejected the removal; 2, it is there only for replies that
+-- were not sent to it, or for what was written since.
 CREATE TABLE local_removed_source (
     id              TEXT PRIMARY KEY NOT NULL,
     designation     TEXT NOT NULL,
@@ -16,7 +17,7 @@ CREATE TABLE local_removed_source (
     kept            INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
--- Items that are not listed any more, of sources that are listed, held or kept.
+-- Items that are not listed any more, of sources that are listed or held, or kept since their removal was rejected.
 CREATE TABLE local_removed_item (
     id         TEXT NOT NULL,
     is_reply   INTEGER NOT NULL,

@@ -6,9 +6,9 @@ use control::ReplyText;
 use protocol::value::{JournalistId, SourceId, Timestamp};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
-use super::StoreError;
+use super::{StoreError, removals};
 
-/// Keeps a draft, in the place of the one before, or forgets it. Gives `false`, and changes nothing, where no such source is
+/// Keeps a draft, in the place of the one before, or forgets it, and with it a source that is there for nothing else. Gives `false`, and changes nothing, where no such source is
 /// shown.
 ///
 /// # Errors
@@ -27,16 +27,22 @@ pub fn keep(
         return Ok(false);
     }
     match text {
-        Some(text) => transaction
-            .prepare_cached(
-                "INSERT INTO local_draft (journalist_id, source_id, text, written_us) VALUES (?1, ?2, ?3, ?4)
-                 ON CONFLICT DO UPDATE SET text = ?3, written_us = ?4",
-            )?
-            .execute(params![journalist.as_str(), source.as_str(), text.as_str(), now.as_i64()])?,
-        None => transaction
-            .prepare_cached("DELETE FROM local_draft WHERE journalist_id = ?1 AND source_id = ?2")?
-            .execute(params![journalist.as_str(), source.as_str()])?,
-    };
+        Some(text) => {
+            transaction
+                .prepare_cached(
+                    "INSERT INTO local_draft (journalist_id, source_id, text, written_us) VALUES (?1, ?2, ?3, ?4)
+                     ON CONFLICT DO UPDATE SET text = ?3, written_us = ?4",
+                )?
+                .execute(params![journalist.as_str(), source.as_str(), text.as_str(), now.as_i64()])?;
+        }
+        None => {
+            transaction
+                .prepare_cached("DELETE FROM local_draft WHERE journalist_id = ?1 AND source_id = ?2")?
+                .execute(params![journalist.as_str(), source.as_str()])?;
+            // The source may have been there only for it.
+            removals::forget_without_replies(transaction)?;
+        }
+    }
     Ok(true)
 }
 

@@ -10,7 +10,7 @@
 //! its other rows, which end with it. A deletion that waits in its time of grace holds them back as well.
 //!
 //! **Invariant:** no snapshot undoes a row. It ends one whose effect it shows; two in a row that do not list its object end it
-//! as well, and one alone does not.
+//! as well (where their lists are whole: others say nothing of what they do not name), and one alone does not.
 //!
 //! **Invariant:** a reply that may have been stored is sent again only after a snapshot that was asked for after the
 //! attempt's end does not list it, and then under the same id. (One that a colleague has deleted before that snapshot cannot
@@ -19,7 +19,7 @@
 //!
 //! **Invariant:** what a reply says stays until the server lists it, somebody dismisses it, or its source is deleted here or
 //! its removal accepted. A source that the server takes off its list meanwhile is shown, without its content, as long as
-//! there is a reply that was not sent to it.
+//! there is a reply that was not sent to it, or a draft written since.
 
 mod attempt;
 mod deal;

@@ -7,11 +7,13 @@
 //! **Invariant:** what is held is not shown, not searched, not fetched and not erased. It is shown again when the server
 //! lists it again.
 //!
-//! **Invariant:** what somebody here has deleted is never held. A deletion that can still be taken back does not count as one.
+//! **Invariant:** what somebody here has deleted is never held. A deletion that can still be taken back does not count as one:
+//! it waits as long as what it is about is held, and whoever rejects the removal has the last word over it.
 //!
 //! A removal that is taken as it comes leaves something where somebody here has answered the source and that was not sent:
-//! the source's row, shown as no longer on the server, until those replies are dismissed or the source is deleted. Nothing
-//! else of it is kept: no item, no draft, no key.
+//! the source's row, shown as no longer on the server, until those replies are dismissed or the source is deleted. What is
+//! written since (a draft, or a reply that is taken back) keeps it there as well. Nothing else of it is kept: no draft from
+//! before, no item, and of its key only the fingerprint, so that no other key may pass for that one later.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -126,12 +128,14 @@ fn keep_for_replies(transaction: &Transaction<'_>, source: &SourceId, now: Times
     Ok(())
 }
 
-/// Forgets sources that were there only for replies, and have none any more.
+/// Forgets sources that were there only for replies, and have none any more. What somebody has begun to write since the source
+/// was taken off the list is in no other place: until that is forgotten, the source stays.
 pub(super) fn forget_without_replies(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     let forgotten = transaction
         .prepare_cached(&format!(
             "DELETE FROM local_removed_source
-             WHERE kept = {FOR_REPLIES} AND id NOT IN (SELECT source_id FROM outbox WHERE kind = 'reply')"
+             WHERE kept = {FOR_REPLIES} AND id NOT IN (SELECT source_id FROM outbox WHERE kind = 'reply')
+               AND id NOT IN (SELECT source_id FROM local_draft)"
         ))?
         .execute([])?;
     if forgotten > 0 { outbox::forget_gone(transaction) } else { Ok(()) }
@@ -424,8 +428,12 @@ pub fn count(transaction: &Transaction<'_>) -> Result<u64, StoreError> {
 /// Why a reply to a source that is kept is refused.
 pub(super) const GONE: &str = "the source is no longer on the server";
 
+/// Why a deletion is refused of what is kept.
+const REJECTED: &str = "its removal was rejected since: `splitdrop retry` deletes it all the same";
+
 /// Says what is to become of what is held of sources. Accepted, it is there no more, and its files are doomed. Rejected, it
-/// is shown again, as no longer on the server. Gives the sources of which something was held.
+/// is shown again, as no longer on the server, and deletions of it that were not sent are refused: the server would say at
+/// once that they are done. Gives the sources of which something was held.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -478,6 +486,17 @@ pub fn settle(
                            AND source_id IN (SELECT id FROM local_removed_source)",
                     )?
                     .execute([source.as_str(), GONE])?;
+                if rows > 0 {
+                    transaction
+                        .prepare_cached(
+                            "UPDATE outbox SET state = 'refused', sent = 0, held = 0, reason = ?2, wait_from_us = NULL,
+                                 wait_us = NULL
+                             WHERE source_id = ?1 AND kind IN ('delete_source', 'delete_item') AND state = 'pending'
+                               AND (kind = 'delete_source' OR source_id IN (SELECT id FROM local_removed_source)
+                                    OR (item_id, item_kind = 'reply') IN (SELECT id, is_reply FROM local_removed_item))",
+                        )?
+                        .execute([source.as_str(), REJECTED])?;
+                }
             }
         }
     }

@@ -76,6 +76,38 @@ fn a_damaged_session_key_does_not_matter_beside_a_good_one() {
     }
 }
 
+/// GnuPG ends with 2 for a key that gave nothing, and for a plaintext that is cut, of which no status line says anything.
+#[test]
+fn f4_a_cut_text_beside_a_damaged_session_key_is_not_taken_for_whole() {
+    if is_skipped("gpg", "gnupg") {
+        return;
+    }
+    let gpg = Gpg::with_secret_keys();
+    let text = [b'a'; 2_000];
+    let head: &[u8] = b"b\0\0\0\0\0";
+    let longer = |size: u32| [&[0xcb, 255], &size.to_be_bytes()[..], head, &text].concat();
+    // In pieces of 1,024 bytes: the second has less, or is the last and has none behind it that ends it.
+    let pieces = |all: usize| [&[0xcb, 0xea], head, &text[..1_018], &[0xea], &text[..all]].concat();
+    let cases = [
+        ("one piece", longer(4_000)),
+        ("one byte", longer(2_007)),
+        ("a piece that is cut", pieces(500)),
+        ("no last piece", pieces(1_024)),
+    ];
+    for (what, packets) in cases {
+        let (key, body) = by_hand(&newsroom(), &packets);
+        let mut damaged = key.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        for keys in [vec![&damaged, &key], vec![&key, &damaged], vec![&key]] {
+            let message = [&keys.into_iter().flatten().copied().collect::<Vec<_>>()[..], &body].concat();
+            for decryptor in [&Key::Curve25519.file() as &dyn Decryptor, &gpg.split()] {
+                let error = decrypt(decryptor, &message).map(|text| text.len()).unwrap_err();
+                assert_eq!(error.verdict(), Verdict::Never, "{what}, {}: {error:?}", decryptor.name());
+            }
+        }
+    }
+}
+
 #[test]
 fn f6_a_layer_inside_for_another_key_is_told_as_such() {
     if is_skipped("gpg", "gnupg") {

@@ -119,10 +119,22 @@ fn f5_an_open_message_that_gives_nothing_is_sealed_and_bars_nothing() {
     let error = decrypt(&gpg.client(&script).patience(SHORT), &any()).unwrap_err();
     assert!(matches!(error, DecryptError::Stalled(_)), "{error:?}");
     assert_eq!(error.verdict(), Verdict::WhenUserActs);
-    // Somebody may be asked about the key of a layer inside.
-    let script = format!("{open}; echo '[GNUPG:] ENC_TO 7D3E97CAA7341B76 18 0' >&2; exec tail -f /dev/null");
+    // Somebody may be asked about the key of a layer inside: it takes longer, and is the message's doing all the same.
+    let inside = "echo '[GNUPG:] ENC_TO 1111111111111111 18 0' >&2";
+    let script = format!("{open}; {inside}; exec tail -f /dev/null");
     let error = decrypt(&gpg.client(&script).patience(SHORT), &any()).unwrap_err();
-    assert!(matches!(error, DecryptError::Unavailable(Unavailable::Silent(_))), "{error:?}");
+    assert!(matches!(error, DecryptError::Stalled(SHORT)), "{error:?}");
+}
+
+/// Each packet inside can have GnuPG say something: far less than counts as endless talk, and for days.
+#[test]
+fn f5_what_is_said_of_the_inside_of_a_message_is_no_sign_of_life() {
+    let gpg = Gpg::new();
+    let open = "cat >/dev/null; echo '[GNUPG:] BEGIN_DECRYPTION' >&2; echo '[GNUPG:] DECRYPTION_INFO 2 9 0' >&2";
+    let slowly = "echo '[GNUPG:] ENC_TO 1111111111111111 18 0' >&2; timeout 0.2 tail -f /dev/null";
+    let script = format!("{open}; for n in $(seq 40); do {slowly}; done");
+    let error = decrypt(&gpg.client(&script).patience(SHORT), &any()).unwrap_err();
+    assert!(matches!(error, DecryptError::Stalled(SHORT)), "{error:?}");
 }
 
 #[test]

@@ -171,14 +171,6 @@ impl<T, const MAX: usize> Default for Bounded<T, MAX> {
     }
 }
 
-impl<T, const MAX: usize> TryFrom<Vec<T>> for Bounded<T, MAX> {
-    type Error = ValueError;
-
-    fn try_from(entries: Vec<T>) -> Result<Self, ValueError> {
-        Self::try_new(entries)
-    }
-}
-
 impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Bounded<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(BoundedVisitor(PhantomData))

@@ -289,7 +289,7 @@ async fn r1_after_a_lost_connection_it_is_found_out_and_the_id_stays_the_same() 
 
 /// What becomes of a page that an editor of these words has had.
 async fn edited(home: &TempDir, draft: &str, words: &str, kept: Option<&str>) -> Result<Done, CliError> {
-    let page = Page::try_new(&in_data(&home), draft).unwrap();
+    let page = Page::try_new(&in_data(home), draft).unwrap();
     let closed = editor(words).open(&page, std::future::pending()).await;
     taken_over(home, page, closed, kept).await
 }

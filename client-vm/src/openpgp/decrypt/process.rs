@@ -41,9 +41,9 @@ pub(super) struct Program {
 pub(super) trait Listener {
     /// A block of standard output.
     fn output(&mut self, block: &[u8]) -> Result<(), DecryptError>;
-    /// A block of standard error.
-    fn talk(&mut self, block: &[u8]) -> Result<(), DecryptError>;
-    /// How long the program may show no sign of life from now on, if that is less than its patience, and what it means if
+    /// A block of standard error. Gives whether it is a sign of life.
+    fn talk(&mut self, block: &[u8]) -> Result<bool, DecryptError>;
+    /// How long the program may show no sign of life from now on, if that is no more than its patience, and what it means if
     /// it is longer.
     fn limit(&self) -> Option<(Duration, DecryptError)> {
         None
@@ -98,7 +98,7 @@ impl Program {
     /// How long there may be no sign of life now, and what it means if it is longer.
     fn limit(&self, listener: &dyn Listener) -> (Duration, DecryptError) {
         let usual = || (self.patience, Unavailable::Silent(self.patience).into());
-        listener.limit().filter(|(limit, _)| *limit < self.patience).unwrap_or_else(usual)
+        listener.limit().filter(|(limit, _)| *limit <= self.patience).unwrap_or_else(usual)
     }
 
     async fn talk(
@@ -133,8 +133,7 @@ impl Program {
                 read = talk.read(), if !talk.ended => {
                     let block = read.map_err(|source| self.failed(source))?;
                     heard = heard.saturating_add(block.len());
-                    listener.talk(block)?;
-                    if heard > MAX_TALK {
+                    if !listener.talk(block)? || heard > MAX_TALK {
                         // Whoever only talks shows no sign of life.
                         continue;
                     }

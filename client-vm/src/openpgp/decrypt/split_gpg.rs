@@ -102,6 +102,7 @@ impl Decryptor for SplitGpg {
             status: Status::default(),
             layers: limits.layers,
             unpacking: UNPACKING.min(self.patience / 2),
+            patience: self.patience,
         };
         // Not quietly: GnuPG keeps back then which keys are missing.
         let call = self.call(&["--batch", "--status-fd", "2", "--decrypt"]);
@@ -110,7 +111,7 @@ impl Decryptor for SplitGpg {
             return Err(fault);
         }
         let ended = ended?;
-        let Conversation { sink, status, layers: _, unpacking: _ } = conversation;
+        let Conversation { sink, status, .. } = conversation;
         if ended.fed && findings.complete() && status.is_good(ended.status) {
             return sink.finish();
         }
@@ -160,6 +161,8 @@ struct Conversation<'a> {
     layers: u32,
     /// How long GnuPG may unpack without a sign of life.
     unpacking: Duration,
+    /// How long it may be silent where somebody may be asked.
+    patience: Duration,
 }
 
 impl Listener for Conversation<'_> {
@@ -167,16 +170,21 @@ impl Listener for Conversation<'_> {
         self.sink.write(block)
     }
 
-    fn talk(&mut self, block: &[u8]) -> Result<(), DecryptError> {
+    fn talk(&mut self, block: &[u8]) -> Result<bool, DecryptError> {
+        let before = self.status.progress();
         match self.status.feed(block) {
             Some(Alarm::Passphrase) => Err(DecryptError::ForPassphrase),
             Some(Alarm::Layers(layers)) if layers > self.layers => Err(DecryptError::TooDeep { limit: self.layers }),
-            Some(Alarm::Layers(_)) | None => Ok(()),
+            // The packets inside can have GnuPG say much.
+            Some(Alarm::Layers(_)) | None => Ok(!self.status.has_opened() || self.status.progress() != before),
         }
     }
 
+    /// Once a layer is open, it is the message that keeps GnuPG silent: a session key's packet inside need not be followed by
+    /// a question to anybody.
     fn limit(&self) -> Option<(Duration, DecryptError)> {
-        self.status.is_working().then_some((self.unpacking, DecryptError::Stalled(self.unpacking)))
+        let limit = if self.status.is_working() { self.unpacking } else { self.patience };
+        self.status.has_opened().then_some((limit, DecryptError::Stalled(limit)))
     }
 }
 
@@ -195,9 +203,9 @@ impl Listener for Answer {
         Ok(())
     }
 
-    fn talk(&mut self, block: &[u8]) -> Result<(), DecryptError> {
+    fn talk(&mut self, block: &[u8]) -> Result<bool, DecryptError> {
         // Nothing that raises an alarm is asked for.
         let _ = self.status.feed(block);
-        Ok(())
+        Ok(true)
     }
 }

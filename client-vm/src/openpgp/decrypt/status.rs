@@ -15,6 +15,8 @@ const PREFIX: &[u8] = b"[GNUPG:] ";
 const MAX_LINE: usize = 1024;
 /// What `qrexec-client-vm` says when dom0 refuses.
 const REFUSED: &[u8] = b"Request refused";
+/// What GnuPG says when a plaintext has fewer bytes than its packet says: in one piece, and in several.
+const CUT: [&[u8]; 2] = [b"gpg: handle plaintext failed", b"gpg: block_filter"];
 /// What `qubes-gpg-client` says when it does not know which VM to call.
 const NO_VM: &[u8] = b"ERROR: Destination domain not defined";
 
@@ -47,6 +49,8 @@ pub(super) struct Status {
     unprotected: bool,
     /// How many layers have given their session key.
     opened: u32,
+    /// What is inside was not read to its end, of which there is no status line. The text is none that GnuPG translates.
+    cut: bool,
     /// Nothing is waited for: the message is being unpacked.
     working: bool,
     malformed: bool,
@@ -86,6 +90,7 @@ impl Status {
         let Some(status) = line.strip_prefix(PREFIX) else {
             self.refused |= line.starts_with(REFUSED);
             self.no_vm |= line.starts_with(NO_VM);
+            self.cut |= CUT.iter().any(|text| line.starts_with(text));
             self.foreign |= !line.starts_with(b"gpg: ") && !line.starts_with(b" ");
             return None;
         };
@@ -112,7 +117,7 @@ impl Status {
                 self.unprotected |= mdc == Some(0) && aead.unwrap_or_default() == 0;
             }
             "NODATA" | "UNEXPECTED" => self.malformed = true,
-            // Another layer begins, about whose key somebody may be asked.
+            // Another layer may begin, about whose key somebody is asked.
             "ENC_TO" => self.working = false,
             "NO_SECKEY" => {
                 if let Some(key) = words.next().filter(|key| is_key(key))
@@ -143,7 +148,8 @@ impl Status {
         let all = |count: u32| count == self.begun;
         // A key that gave nothing does not matter where another one has opened the layer.
         let said = self.begun > 0 && all(self.okay) && all(self.ended) && all(self.good) && self.plaintexts == 1;
-        let unsaid = self.failed || self.bad_mdc || self.unprotected || self.malformed || !self.errors.is_empty();
+        let bad = self.failed || self.bad_mdc || self.unprotected || self.malformed || self.cut;
+        let unsaid = bad || !self.errors.is_empty();
         // A call that broke ends with 1 too, and what it had still to bring of the plaintext is lost.
         let for_nothing = match exit.code() {
             Some(1) => self.signature && !self.foreign,
@@ -151,6 +157,16 @@ impl Status {
             Some(_) | None => false,
         };
         said && !unsaid && (exit.success() || for_nothing)
+    }
+
+    /// How far it has come, as far as that shows: only layers of encryption begin and open, and they are counted.
+    pub(super) fn progress(&self) -> (u32, u32) {
+        (self.begun, self.opened)
+    }
+
+    /// Whether GnuPG has had a session key: from then on it is the message that says what takes time.
+    pub(super) fn has_opened(&self) -> bool {
+        self.opened > 0
     }
 
     /// Whether GnuPG has the session key and only unpacks, which needs nobody.

@@ -52,7 +52,7 @@ pub fn ready(
     open: &HashSet<ActId>,
 ) -> Result<Ready, StoreError> {
     let mut statement = transaction.prepare_cached(&format!(
-        "SELECT {ROW}, held OR kind = 'reply' AND source_id IN ({NOT_LOOKED_AT})
+        "SELECT {ROW}, held, kind = 'reply' AND source_id IN ({NOT_LOOKED_AT})
                     OR source_id IN (SELECT id FROM local_removed_source WHERE NOT kept),
                 CASE WHEN wait_from_us IS NULL THEN 0
                      WHEN ?2 < wait_from_us THEN CASE WHEN {IN_GRACE} THEN wait_us ELSE 0 END
@@ -66,15 +66,17 @@ pub fn ready(
     let (mut heads, mut to_mend): (HashMap<SourceId, Head>, bool) = (HashMap::new(), false);
     while let Some(sql) = rows.next()? {
         let row = read_row(sql)?;
-        to_mend |= sql.get::<_, Option<bool>>(10)?.unwrap_or(false);
+        to_mend |= sql.get::<_, Option<bool>>(11)?.unwrap_or(false);
         if busy.contains(&row.source) {
             continue;
         }
         // A reply that was sent waits for a snapshot.
         let is_reply = matches!(row.work, Work::Reply(_));
         let sent = is_reply && row.before == Before::Attempted;
-        let held = sent || sql.get::<_, bool>(8)? && (is_reply || !open.contains(&row.act));
-        let due = Due { held, wait: Duration::from_micros(sql.get(9)?) };
+        let (held, barred): (bool, bool) = (sql.get(8)?, sql.get(9)?);
+        // An open call answers dom0's question, and no other.
+        let held = sent || barred || held && (is_reply || !open.contains(&row.act));
+        let due = Due { held, wait: Duration::from_micros(sql.get(10)?) };
         match heads.get_mut(&row.source) {
             Some(head) => head.join(row, due),
             None => {

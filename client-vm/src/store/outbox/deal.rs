@@ -7,6 +7,7 @@ use control::{ActChange, ActId, ActStep, Deal};
 use protocol::value::{JournalistId, SourceId};
 use rusqlite::{Transaction, params};
 
+use super::snapshot::SET_ASIDE;
 use super::{forget_reduced, parse_kind};
 use crate::store::{StoreError, removals};
 
@@ -48,10 +49,10 @@ impl From<rusqlite::Error> for DealError {
 }
 
 /// The condition for a deal, and what is done to the rows that fulfil it.
-fn words(deal: Deal) -> (&'static str, &'static str) {
+fn words(deal: Deal) -> (String, &'static str) {
     match deal {
         Deal::Retry => (
-            "state IN ('pending', 'attempted', 'refused') OR not_deleted = 1",
+            "state IN ('pending', 'attempted', 'refused') OR not_deleted = 1".to_owned(),
             // What may have had an effect is not taken for unsent. A reply of which a snapshot could not say whether it
             // is there is sent again when the user says so, under the id that it had.
             "UPDATE outbox SET state = CASE
@@ -62,12 +63,9 @@ fn words(deal: Deal) -> (&'static str, &'static str) {
                  wait_us = NULL, not_deleted = 0, listed = 0, confirmed_us = NULL",
         ),
         // What was set aside and not sent may be called off too, before it is to be done again.
-        Deal::Cancel => (
-            "(state = 'pending' OR state = 'confirmed' AND confirmed_us IS NULL AND kind <> 'reply' AND NOT sent)",
-            "DELETE FROM outbox",
-        ),
-        Deal::Dismiss => ("state = 'refused'", "DELETE FROM outbox"),
-        Deal::Restore => ("not_deleted = 1", "DELETE FROM outbox"),
+        Deal::Cancel => (format!("(state = 'pending' OR {SET_ASIDE} AND NOT sent)"), "DELETE FROM outbox"),
+        Deal::Dismiss => ("state = 'refused'".to_owned(), "DELETE FROM outbox"),
+        Deal::Restore => ("not_deleted = 1".to_owned(), "DELETE FROM outbox"),
     }
 }
 

@@ -30,6 +30,9 @@ pub struct Lane {
     pub signed_in: bool,
 }
 
+/// Why what is about a source whose removal is held does not go on.
+const REMOVAL_IS_HELD: &str = "the server lists its source no more: `splitdrop removals` says what is to become of it";
+
 /// What waits, runs, was refused or was not deleted, oldest act first.
 ///
 /// # Errors
@@ -41,7 +44,8 @@ pub fn queue(transaction: &Transaction<'_>, now: Timestamp, lane: &Lane) -> Resu
                 min(o.created_us), max(o.attempts),
                 -- The clock was set back: it is due.
                 min(CASE WHEN o.wait_from_us > ?1 THEN NULL ELSE o.wait_from_us + o.wait_us END), max(o.reason),
-                {IN_GRACE} AND (wait_from_us > ?1 OR wait_from_us + wait_us > ?1) AS grace
+                {IN_GRACE} AND (wait_from_us > ?1 OR wait_from_us + wait_us > ?1) AS grace,
+                r.id IS NOT NULL AND NOT r.kept
          FROM outbox AS o
          LEFT JOIN server_source AS s ON s.id = o.source_id
          LEFT JOIN local_removed_source AS r ON r.id = o.source_id
@@ -72,6 +76,10 @@ pub fn queue(transaction: &Transaction<'_>, now: Timestamp, lane: &Lane) -> Resu
             _ => ActState::Unconfirmed,
         };
         let next_try: Option<u64> = row.get(13)?;
+        let (mut reason, removal_is_held): (Option<String>, bool) = (row.get(14)?, row.get(16)?);
+        if removal_is_held && state == ActState::Waiting {
+            reason = Some(REMOVAL_IS_HELD.to_owned());
+        }
         entries.push(QueueEntry {
             act,
             kind,
@@ -85,7 +93,7 @@ pub fn queue(transaction: &Transaction<'_>, now: Timestamp, lane: &Lane) -> Resu
             since: Timestamp::try_new(row.get(11)?)?,
             attempts: row.get(12)?,
             next_try: next_try.filter(|due| *due > now.get()).map(Timestamp::try_new).transpose()?,
-            reason: row.get(14)?,
+            reason,
         });
     }
     Ok(entries)

@@ -3,8 +3,9 @@
 //! **Invariant:** only what the snapshot has named says anything of itself, and only where it could be read. What the mirror
 //! holds besides is what an earlier snapshot said.
 //!
-//! **Invariant:** one snapshot that leaves an object out forgets no act about it. The act is set aside, and ends with the
-//! next snapshot that does not list the object either; one that lists it again brings the act back as it was.
+//! **Invariant:** one snapshot that leaves an object out forgets no act about it. The act is set aside, unless it was refused,
+//! and ends with the next one whose list is whole and without the object; one that lists it again brings the act back as it
+//! was.
 //!
 //! A row that is set aside is `confirmed` without a time of confirmation: nobody has confirmed it but the list. `sent` says
 //! what it was before.
@@ -75,6 +76,9 @@ struct Applied {
     named: String,
     /// Whether every entry of the list of replies had an id that could be read.
     whole: bool,
+    /// The same of the lists of sources and of submissions.
+    whole_sources: bool,
+    whole_submissions: bool,
 }
 
 /// Ends what the snapshot of this number, which was just applied to the mirror by this plan, shows as done or as gone, and
@@ -95,6 +99,8 @@ pub fn after_snapshot(
         now: now.as_i64(),
         named: named(transaction, plan)?,
         whole: plan.replies.whole,
+        whole_sources: plan.sources.whole,
+        whole_submissions: plan.submissions.whole,
     };
     let mut effects = SnapshotEffects::default();
     replies::after_snapshot(transaction, snapshot.number, snapshot.whole)?;
@@ -228,19 +234,38 @@ fn bring_back(transaction: &Transaction<'_>, effects: &mut SnapshotEffects) -> R
     change(transaction, &sql, [], effects, |_| Some(ActStep::ListedAgain))
 }
 
-/// What was set aside by an earlier snapshot, and told to be gone, is gone; so is what was refused, with its object.
+/// What was set aside by an earlier snapshot, and told to be gone, is gone; so is what was refused, with the second list that
+/// does not have its object. (`listed` says there whether the last one did not.) Which key a source had is forgotten where a
+/// deletion may have been made: nobody will ever confirm it.
 fn end_set_aside(
     transaction: &Transaction<'_>,
     snapshot: &Applied,
     effects: &mut SnapshotEffects,
 ) -> Result<(), StoreError> {
-    let sql = format!(
-        "DELETE FROM outbox
-         WHERE kind <> 'reply' AND NOT {} AND (state = 'refused' OR {SET_ASIDE} AND snapshot < ?1)
-         RETURNING act, kind, source_id, state",
-        there()
+    let (there, known) = (there(), "source_id IN (SELECT id FROM known_source)");
+    // A list that is not whole may have it all the same.
+    let missing = format!(
+        "(NOT {LISTED} AND CASE WHEN item_id IS NULL THEN ?2 WHEN item_kind = 'reply' THEN ?3 ELSE ?4 END
+             OR NOT {known} AND ?2)"
     );
-    change(transaction, &sql, [snapshot.number], effects, |state| unless_confirmed(state, ActStep::Gone))
+    let of = params![snapshot.number, snapshot.whole_sources, snapshot.whole, snapshot.whole_submissions];
+    let ends = format!(
+        "kind <> 'reply' AND {missing} AND (state = 'refused' AND listed > 0 OR {SET_ASIDE} AND snapshot < ?1)"
+    );
+    transaction
+        .prepare_cached(&format!(
+            "DELETE FROM local_key WHERE NOT {known} AND source_id IN (SELECT source_id FROM outbox WHERE kind = 'delete_source' AND sent AND {ends})"
+        ))?
+        .execute(of)?;
+    let sql = format!("DELETE FROM outbox WHERE {ends} RETURNING act, kind, source_id, state");
+    change(transaction, &sql, of, effects, |state| unless_confirmed(state, ActStep::Gone))?;
+    transaction
+        .prepare_cached(&format!(
+            "UPDATE outbox SET listed = NOT {there}
+             WHERE kind <> 'reply' AND state = 'refused' AND listed <> NOT {there} AND ({there} OR {missing})"
+        ))?
+        .execute(of)?;
+    Ok(())
 }
 
 /// What is about an object that is not there is set aside. A deletion that may have been made is done, as far as can be

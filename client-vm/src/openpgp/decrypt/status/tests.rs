@@ -114,6 +114,13 @@ fn a_key_that_gave_nothing_does_not_matter_where_another_one_did() {
         let said = format!("[GNUPG:] ERROR pkdecrypt_failed {code}\n{GOOD}");
         assert!(of(&said).is_good(exit(0)) && of(&said).is_good(exit(2)), "{said}");
         assert!(!of(&said).is_good(exit(1)) && !of(&format!("{said}EOF\n")).is_good(exit(2)), "the call broke");
+        // Its exit code is that of a plaintext that was not read to its end, too.
+        let why = ["handle plaintext failed: Bad data", "block_filter: 1st length byte missing"];
+        for cut in why.map(|why| of(&format!("{said}gpg: {why}\n"))) {
+            assert!(!cut.is_good(exit(2)), "{said}");
+            let error = cut.explain(exit(2), &[]);
+            assert!(matches!(error, DecryptError::Corrupt(Corruption::Malformed)), "{said}: {error:?}");
+        }
     }
     let refused = of("[GNUPG:] ERROR pkdecrypt_failed 17\n[GNUPG:] ERROR pkdecrypt_failed 83886179\n");
     assert!(matches!(refused.explain(exit(2), &[]), DecryptError::Denied(Denial::Passphrase)));
@@ -134,7 +141,9 @@ fn f6_a_layer_inside_that_has_no_key_here_names_its_own() {
 fn gnupg_works_alone_from_the_session_key_to_the_next_layer() {
     assert!(!of("[GNUPG:] ENC_TO 7D3E97CAA7341B76 18 0\n[GNUPG:] BEGIN_DECRYPTION\n").is_working());
     assert!(of(OPENED).is_working());
-    assert!(!of(&format!("{OPENED}[GNUPG:] ENC_TO 7D3E97CAA7341B76 18 0\n")).is_working());
+    let inside = of(&format!("{OPENED}[GNUPG:] ENC_TO 1111111111111111 18 0\n"));
+    assert!(!inside.is_working() && inside.has_opened());
+    assert!(!of("[GNUPG:] ENC_TO 7D3E97CAA7341B76 18 0\n[GNUPG:] BEGIN_DECRYPTION\n").has_opened());
 }
 
 #[test]

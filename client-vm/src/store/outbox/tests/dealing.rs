@@ -142,6 +142,7 @@ fn a_refused_act_whose_object_is_gone_is_forgotten_by_itself() {
     assert_eq!(machine.states(), [(1, ActState::Refused)]);
     machine.colleague(super::world::What::DeleteSource(SOURCE));
     machine.sync();
+    machine.sync();
     assert!(machine.rows().is_empty());
 }
 

@@ -8,7 +8,7 @@ use super::super as outbox;
 use super::hands::with_sources;
 use super::machine::{Ending, Machine, Opening};
 use super::server::FOR_EVER;
-use super::world::{Damage, Itm, Src, What, Who, Wish, new_store};
+use super::world::{Damage, Itm, LeftOut, Src, What, Who, Wish, new_store};
 
 const SOURCE: Src = Src(0);
 const OTHER: Src = Src(1);
@@ -103,6 +103,59 @@ fn d1_a_deletion_that_was_never_sent_hides_nothing_from_others() {
         machine.sync();
     }
     assert_eq!(machine.states(), [(1, ActState::Waiting)], "nobody has confirmed it: there is nothing to complain of");
+}
+
+/// Case D3: a bad list does not make anybody forget what was refused. The machine compares that it is told when it ends.
+#[test]
+fn d3_one_list_without_its_source_forgets_no_refused_deletion_and_two_in_a_row_do() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1]);
+    machine.delete(SOURCE);
+    machine.send_in_vain(Ending::Refused);
+    for _ in 0..2 {
+        machine.sync_without(SOURCE);
+        assert_eq!(machine.states(), [(1, ActState::Refused)]);
+        machine.sync();
+        assert_eq!(machine.states(), [(1, ActState::Refused)]);
+    }
+    machine.sync_without(SOURCE);
+    machine.deal(Deal::Retry, 1);
+    machine.sync();
+    assert_eq!(machine.states(), [(1, ActState::Waiting)], "after all");
+    machine.send_in_vain(Ending::Refused);
+    machine.colleague(What::DeleteSource(SOURCE));
+    machine.sync();
+    assert_eq!(machine.states(), [(1, ActState::Refused)]);
+    machine.sync();
+    assert!(machine.rows().is_empty());
+}
+
+/// Cases D1 and S9: a list with an entry that has no id cannot say that it is without the object.
+#[test]
+fn s9_a_list_that_is_not_whole_is_no_second_one_without_an_object() {
+    let left_out = |itself| Some(LeftOut { source: SOURCE, itself, items: true });
+    let bad = |itself| Damage { left_out: left_out(itself), ..Damage::default() };
+    let of_sources = (bad(true), Damage { nameless_source: Some(SOURCE), ..Damage::default() });
+    let of_items = (bad(false), Damage { nameless_item: Some(Itm(0)), ..Damage::default() });
+    for ((bad, nameless), refused) in
+        [(of_sources.clone(), false), (of_sources, true), (of_items.clone(), false), (of_items, true)]
+    {
+        let mut store = new_store();
+        let mut machine = with_sources(&mut store, &[1]);
+        machine.act(&Wish::DeleteItems(SOURCE, vec![Itm(0)]));
+        machine.act(&Wish::Star(vec![SOURCE]));
+        if refused {
+            machine.send_in_vain(Ending::Refused);
+            machine.send_in_vain(Ending::Refused);
+        }
+        let before = machine.states();
+        machine.sync_with(bad);
+        for _ in 0..3 {
+            machine.sync_with(nameless.clone());
+        }
+        machine.sync();
+        assert_eq!(machine.states(), before);
+    }
 }
 
 /// The machine compares what is told: gone, and not that the server shows it.
@@ -219,7 +272,7 @@ fn d3_a_deletion_of_which_nobody_knows_is_tried_again_and_what_is_gone_is_done()
 fn d3_what_dom0_refuses_is_refused_and_dom0_is_not_asked_again_without_the_user() {
     let mut store = new_store();
     let mut machine = with_sources(&mut store, &[0]);
-    machine.delete_asks = true;
+    machine.dom0_asks = true;
     machine.delete(SOURCE);
     machine.choose(0, Opening::Refused);
     assert_eq!(machine.states(), [(1, ActState::Refused)]);
@@ -236,7 +289,7 @@ fn d3_what_dom0_refuses_is_refused_and_dom0_is_not_asked_again_without_the_user(
 fn d3_a_lost_call_that_dom0_was_asked_about_waits_for_the_user_through_a_crash() {
     let mut store = new_store();
     let mut machine = with_sources(&mut store, &[0, 0]);
-    machine.delete_asks = true;
+    machine.dom0_asks = true;
     machine.act(&Wish::DeleteSources(vec![SOURCE, OTHER]));
     machine.choose(0, Opening::Allowed);
     // The other one goes in the same call.
@@ -254,7 +307,7 @@ fn d3_a_lost_call_that_dom0_was_asked_about_waits_for_the_user_through_a_crash()
 fn d3_the_next_call_of_an_act_that_was_too_long_for_one_is_another_question() {
     let mut store = new_store();
     let mut machine = with_sources(&mut store, &[0, 0]);
-    machine.delete_asks = true;
+    machine.dom0_asks = true;
     machine.act(&Wish::DeleteSources(vec![SOURCE, OTHER]));
     machine.send(0);
     machine.send_in_vain(Ending::UsedUp);

@@ -144,7 +144,7 @@ fn an_attempt_without_effect_ends_the_time_and_the_act_can_still_be_taken_back_b
 fn what_dom0_was_asked_about_is_taken_back_by_its_number_only() {
     let mut store = new_store();
     let mut machine = with_grace(&mut store, &[2, 1]);
-    machine.delete_asks = true;
+    machine.dom0_asks = true;
     machine.delete(SOURCE);
     machine.pass(GRACE);
     machine.choose(0, Opening::Failed);

@@ -38,7 +38,7 @@ pub(super) struct Machine<'a> {
     /// Microseconds.
     pub(super) now: u64,
     /// Whether dom0 asks about deletions.
-    pub(super) delete_asks: bool,
+    pub(super) dom0_asks: bool,
     /// How long a deletion can be taken back, in microseconds.
     pub(super) grace: u64,
     /// Every row there ever was.
@@ -109,7 +109,7 @@ pub(super) enum Opening {
 
 impl<'a> Machine<'a> {
     /// `connection` is a store with empty tables.
-    pub(super) fn new(connection: &'a mut Connection, server: Server, delete_asks: bool) -> Self {
+    pub(super) fn new(connection: &'a mut Connection, server: Server, dom0_asks: bool) -> Self {
         Self {
             connection,
             server,
@@ -121,7 +121,7 @@ impl<'a> Machine<'a> {
             open: BTreeSet::new(),
             sync: None,
             now: 1_750_000_000_000_000,
-            delete_asks,
+            dom0_asks,
             grace: 0,
             rows: BTreeMap::new(),
             refused: BTreeSet::new(),
@@ -252,7 +252,7 @@ impl<'a> Machine<'a> {
         let what = self.rows[&batch.rows[0].id].1;
         let act = batch.act;
         if !what.is_mark() && !self.open.contains(&act.0) {
-            if self.delete_asks && what.is_deletion() {
+            if self.dom0_asks && what.is_deletion() {
                 self.write(|transaction| outbox::hold(transaction, act, true)).unwrap();
                 self.reference.hold(act.0, true);
             }

@@ -511,7 +511,7 @@ thread_local! {
 }
 
 /// Lives through it in a store that is used again, since making one takes longer than a life.
-fn live(sources: &[(bool, usize)], delete_asks: bool, grace: u64, ops: &[Op]) {
+fn live(sources: &[(bool, usize)], dom0_asks: bool, grace: u64, ops: &[Op]) {
     STORE.with_borrow_mut(|store| {
         store
             .execute_batch(
@@ -528,7 +528,7 @@ fn live(sources: &[(bool, usize)], delete_asks: bool, grace: u64, ops: &[Op]) {
                 server.add_item(source);
             }
         }
-        let mut machine = Machine::new(store, server, delete_asks);
+        let mut machine = Machine::new(store, server, dom0_asks);
         machine.grace = grace * 1_000_000;
         machine.login(Who::Anna);
         machine.sync();

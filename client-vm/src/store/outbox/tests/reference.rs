@@ -32,7 +32,8 @@ pub(super) struct Entry {
     /// The last snapshot that had been asked for at its last attempt, or when it was confirmed; of a reply, when its attempt
     /// ended; or the one that set it aside.
     snapshot: u64,
-    /// In how many lists that were not whole a reply is missing since then.
+    /// In how many lists that were not whole a reply is missing since then. Of another row that was refused: whether the last
+    /// list is without its object.
     missing: u32,
     /// A reply that is being sent.
     pub(super) in_flight: bool,

@@ -23,7 +23,10 @@ impl Reference {
         if shown {
             match text {
                 Some(text) => drop(self.drafts.insert((who, source), text.to_owned())),
-                None => drop(self.drafts.remove(&(who, source))),
+                None => {
+                    self.drafts.remove(&(who, source));
+                    self.forget_answered_in_vain();
+                }
             }
         }
         shown

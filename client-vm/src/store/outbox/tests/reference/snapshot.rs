@@ -43,7 +43,7 @@ impl Reference {
         self.answered_in_vain.retain(|source, _| !shown(source));
         let mut effects = Effects::default();
         self.settle_replies(number, lists.whole_replies, &mut effects);
-        self.bring_back_or_set_aside(number, now, &mut effects);
+        self.bring_back_or_set_aside(number, now, lists, &mut effects);
         self.end_what_is_shown(number, lists, &mut effects);
         self.forget_answered_in_vain();
         let deleted: Vec<_> =
@@ -80,9 +80,10 @@ impl Reference {
         }
     }
 
-    /// What has no reply any more is not shown for one.
+    /// What has no reply any more is not shown for one, unless somebody has begun to write another since.
     pub(super) fn forget_answered_in_vain(&mut self) {
-        let answered: BTreeSet<_> = self.replies().map(|(entry, _)| entry.what.source()).collect();
+        let mut answered: BTreeSet<_> = self.replies().map(|(entry, _)| entry.what.source()).collect();
+        answered.extend(self.drafts.keys().map(|(_, source)| *source));
         let before = self.answered_in_vain.len();
         self.answered_in_vain.retain(|source, _| answered.contains(source));
         if self.answered_in_vain.len() < before {
@@ -103,9 +104,17 @@ impl Reference {
     }
 
     /// One list alone ends nothing of which it does not list the object; the second in a row does.
-    fn bring_back_or_set_aside(&mut self, number: u64, now: u64, effects: &mut Effects) {
+    fn bring_back_or_set_aside(&mut self, number: u64, now: u64, lists: &Lists, effects: &mut Effects) {
         let there: BTreeSet<_> =
             self.entries.iter().map(|entry| entry.what).filter(|what| self.has_object(*what)).collect();
+        // A list that is not whole may have what it does not name.
+        let missing = |what: &What| {
+            let source = what.source();
+            let known = self.sources.contains_key(&source) || self.answered_in_vain.contains_key(&source);
+            !known && lists.whole_sources
+                || what.item().is_some_and(|item| !self.items.contains_key(&item) && lists.whole_for(item))
+        };
+        let missing: BTreeSet<_> = self.entries.iter().map(|entry| entry.what).filter(missing).collect();
         let mut gone = BTreeSet::new();
         for entry in self.entries.iter_mut().filter(|entry| entry.what.reply().is_none()) {
             match (entry.status, there.contains(&entry.what)) {
@@ -113,12 +122,16 @@ impl Reference {
                     entry.status = Status::Open { sent };
                     effects.tell(entry, "listed again");
                 }
-                (Status::Aside { .. }, false) if entry.snapshot < number => {
+                (Status::Aside { .. }, false) if entry.snapshot < number && missing.contains(&entry.what) => {
                     gone.insert(entry.row);
                 }
-                (Status::Refused { .. }, false) => {
-                    gone.insert(entry.row);
-                    effects.tell(entry, "gone");
+                (Status::Refused { .. }, true) => entry.missing = 0,
+                (Status::Refused { .. }, false) if missing.contains(&entry.what) => {
+                    if entry.missing > 0 {
+                        gone.insert(entry.row);
+                        effects.tell(entry, "gone");
+                    }
+                    entry.missing = 1;
                 }
                 (Status::Open { sent }, false) if !entry.grace_is_left(now) => {
                     entry.status = Status::Aside { sent };

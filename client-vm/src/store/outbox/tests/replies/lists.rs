@@ -155,6 +155,54 @@ fn r1_replies_that_were_not_sent_outlive_their_source_until_they_are_dismissed()
     assert_eq!(rows(&mut machine), states(&[(5, "pending")]));
 }
 
+/// Case R3: what is written, or taken back, after the source is off the list is in no other place.
+#[test]
+fn r3_a_draft_keeps_a_source_that_is_off_the_list_until_it_is_forgotten() {
+    for taken_back in [true, false] {
+        let mut store = new_store();
+        let mut machine = with_sources(&mut store, &[1]);
+        machine.act(&reply());
+        machine.colleague(What::DeleteSource(SOURCE));
+        machine.sync();
+        assert_eq!(rows(&mut machine), states(&[(1, "refused")]));
+        let written = if taken_back {
+            machine.deal(Deal::Retry, 1);
+            machine.deal(Deal::Cancel, 1);
+            text(first())
+        } else {
+            machine.draft(SOURCE, Some("begun"));
+            machine.deal(Deal::Dismiss, 1);
+            "begun".to_owned()
+        };
+        for _ in 0..3 {
+            assert!(rows(&mut machine).is_empty() && machine.source(Who::Anna, SOURCE).is_some());
+            assert_eq!(machine.draft_of(Who::Anna, SOURCE), Some(written.clone()));
+            machine.sync();
+        }
+        machine.draft(SOURCE, None);
+        assert_eq!(machine.source(Who::Anna, SOURCE), None);
+    }
+}
+
+/// Case D4: whoever deletes such a source deletes the draft with it.
+#[test]
+fn d4_a_source_that_is_there_only_for_a_draft_can_be_deleted_with_it() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1]);
+    machine.act(&reply());
+    machine.colleague(What::DeleteSource(SOURCE));
+    machine.sync();
+    machine.draft(SOURCE, Some("begun"));
+    machine.deal(Deal::Dismiss, 1);
+    machine.delete(SOURCE);
+    machine.send(0);
+    machine.sync();
+    assert!(machine.rows().is_empty() && machine.source(Who::Anna, SOURCE).is_none());
+    let left: u32 = machine
+        .read(|transaction| Ok(transaction.query_row("SELECT count(*) FROM local_draft", [], |row| row.get(0))?));
+    assert_eq!(left, 0);
+}
+
 /// The same source once more: it can be answered as before.
 #[test]
 fn r1_a_reply_whose_source_was_left_out_once_is_sent_when_the_user_wants_it() {
@@ -201,9 +249,33 @@ fn r5_a_deletion_that_was_never_sent_forgets_no_key() {
         machine.sync_without(SOURCE);
     }
     assert!(machine.rows().is_empty());
-    let pinned: u32 = machine.read(|transaction| {
+    assert_eq!(pinned(&mut machine), 1);
+}
+
+fn pinned(machine: &mut Machine<'_>) -> u32 {
+    machine.read(|transaction| {
         let sql = "SELECT count(*) FROM local_key WHERE fingerprint IS NOT NULL";
         Ok(transaction.query_row(sql, [], |row| row.get(0))?)
-    });
-    assert_eq!(pinned, 1);
+    })
+}
+
+/// Case D4: the answer never came, and the list says that it is deleted. One list says nothing yet.
+#[test]
+fn d4_a_deletion_that_may_have_been_made_forgets_the_key_with_the_second_list() {
+    for dom0_refuses in [false, true] {
+        let mut store = new_store();
+        let mut machine = with_sources(&mut store, &[1]);
+        machine.delete(SOURCE);
+        machine.attempt();
+        machine.perform_last();
+        if dom0_refuses {
+            machine.open.clear();
+            machine.choose(0, Opening::Refused);
+        }
+        machine.end_last(UNKNOWN);
+        machine.sync();
+        assert_eq!((pinned(&mut machine), machine.rows().len()), (1, 1));
+        machine.sync();
+        assert_eq!((pinned(&mut machine), machine.rows().len()), (0, 0));
+    }
 }
