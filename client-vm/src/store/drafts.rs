@@ -8,8 +8,8 @@ use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use super::{StoreError, removals};
 
-/// Keeps a draft, in the place of the one before, or forgets it, and with it a source that is there for nothing else. Gives `false`, and changes nothing, where no such source is
-/// shown.
+/// Keeps a draft, in the place of the one before, or forgets it, and with it a source that is there for nothing else. Gives
+/// `false`, and changes nothing, where no such source is shown.
 ///
 /// # Errors
 /// [`StoreError`].

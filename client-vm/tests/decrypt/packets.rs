@@ -83,16 +83,16 @@ fn f4_a_cut_text_beside_a_damaged_session_key_is_not_taken_for_whole() {
         return;
     }
     let gpg = Gpg::with_secret_keys();
-    let text = [b'a'; 2_000];
+    let text = [b'a'; 65_536];
     let head: &[u8] = b"b\0\0\0\0\0";
     let longer = |size: u32| [&[0xcb, 255], &size.to_be_bytes()[..], head, &text].concat();
-    // In pieces of 1,024 bytes: the second has less, or is the last and has none behind it that ends it.
-    let pieces = |all: usize| [&[0xcb, 0xea], head, &text[..1_018], &[0xea], &text[..all]].concat();
+    // In pieces of 65,536 bytes, which is enough for the first to come out: the second has less, or there is no last one.
+    let pieces = |all: usize| [&[0xcb, 0xf0], head, &text[..65_530], &[0xf0], &text[..all]].concat();
     let cases = [
-        ("one piece", longer(4_000)),
-        ("one byte", longer(2_007)),
-        ("a piece that is cut", pieces(500)),
-        ("no last piece", pieces(1_024)),
+        ("one piece", longer(100_000)),
+        ("one byte", longer(65_543)),
+        ("a piece that is cut", pieces(60_000)),
+        ("no last piece", pieces(65_536)),
     ];
     for (what, packets) in cases {
         let (key, body) = by_hand(&newsroom(), &packets);

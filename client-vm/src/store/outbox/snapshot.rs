@@ -254,7 +254,8 @@ fn end_set_aside(
     );
     transaction
         .prepare_cached(&format!(
-            "DELETE FROM local_key WHERE NOT {known} AND source_id IN (SELECT source_id FROM outbox WHERE kind = 'delete_source' AND sent AND {ends})"
+            "DELETE FROM local_key WHERE NOT {known}
+                 AND source_id IN (SELECT source_id FROM outbox WHERE kind = 'delete_source' AND sent AND {ends})"
         ))?
         .execute(of)?;
     let sql = format!("DELETE FROM outbox WHERE {ends} RETURNING act, kind, source_id, state");
