@@ -296,12 +296,16 @@ impl Engine {
             answer.give(Err(failure::not_signed_in()));
             return;
         };
-        let now = self.clock.now();
+        let (now, forgotten) = (self.clock.now(), text.is_none());
         let kept = self
             .store
             .write(move |transaction| drafts::keep(transaction, journalist, source, text.as_ref(), now))
             .await;
         self.erase_log();
+        // A source that was there only for its draft goes with it.
+        if forgotten && matches!(kept, Ok(true)) {
+            self.sources_changed([source]);
+        }
         answer.give(match kept {
             Ok(true) => Ok(()),
             Ok(false) => Err(failure(FailureKind::NotFound, format!("there is no source {source}"))),
