@@ -337,8 +337,8 @@ impl Listener for Output {
         Ok(())
     }
 
-    fn talk(&mut self, _: &[u8]) -> Result<(), DecryptError> {
-        Ok(())
+    fn talk(&mut self, _: &[u8]) -> Result<bool, DecryptError> {
+        Ok(true)
     }
 }
 
