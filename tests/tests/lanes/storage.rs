@@ -140,7 +140,7 @@ async fn until_done(watch: &mut Watch, stored: usize, confirmed: usize) {
 async fn t1_a_sync_and_downloads_and_deletions_and_readers_do_not_get_in_each_others_way() {
     const DELETED: usize = 20;
     const STORED: usize = 50;
-    let environment = environment(1_000, 4, ASKED).await;
+    let environment = environment(1_000, 1, ASKED).await;
     let control = environment.server().control();
     // Nothing is fetched or sent before the sync is on its way.
     environment.json(&["pause"], "").await.unwrap();
