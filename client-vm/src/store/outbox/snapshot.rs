@@ -51,6 +51,12 @@ const LISTED: &str = "CASE
         OR EXISTS (SELECT 1 FROM local_removed_item AS r WHERE r.id = item_id AND r.is_reply)
     ELSE EXISTS (SELECT 1 FROM server_submission AS i WHERE i.id = item_id)
         OR EXISTS (SELECT 1 FROM local_removed_item AS r WHERE r.id = item_id AND NOT r.is_reply) END";
+/// Whether the mirror holds a row's object, and its source. What is only held or kept is named by no list: nothing would ever
+/// end an act about it that the server has confirmed.
+const MIRRORED: &str = "(source_id IN (SELECT id FROM server_source) AND CASE
+    WHEN item_id IS NULL THEN true
+    WHEN item_kind = 'reply' THEN EXISTS (SELECT 1 FROM server_reply AS r WHERE r.id = item_id)
+    ELSE EXISTS (SELECT 1 FROM server_submission AS i WHERE i.id = item_id) END)";
 /// Whether what the mirror holds of a row's object could be read when it was last named.
 const READABLE: &str = "CASE
     WHEN item_id IS NULL THEN EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id AND s.unreadable IS NULL)
@@ -291,7 +297,8 @@ fn set_aside(
 }
 
 /// Stars: one that was confirmed ends with a snapshot that was asked for after that and could read its source, whatever that
-/// says: a colleague may have been there since. One that may have come through ends where such a snapshot shows it.
+/// says: a colleague may have been there since. It ends too where its source is no longer listed. One that may have come
+/// through ends where such a snapshot shows it.
 fn end_stars(
     transaction: &Transaction<'_>,
     snapshot: &Applied,
@@ -300,12 +307,11 @@ fn end_stars(
     let sql = format!(
         "DELETE FROM outbox
          WHERE kind IN ('star', 'unstar') AND snapshot < ?1 AND NOT {SET_ASIDE} AND (
-             state = 'confirmed' AND (NOT {there} OR id IN (SELECT value FROM json_each(?2)) AND {READABLE})
+             state = 'confirmed' AND (NOT {MIRRORED} OR id IN (SELECT value FROM json_each(?2)) AND {READABLE})
              OR state = 'attempted' AND id IN (SELECT value FROM json_each(?2)) AND {READABLE}
                 AND EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id AND s.starred = (kind = 'star'))
          )
-         RETURNING act, kind, source_id, state",
-        there = there()
+         RETURNING act, kind, source_id, state"
     );
     let of = params![snapshot.number, snapshot.named];
     change(transaction, &sql, of, effects, |state| unless_confirmed(state, ActStep::Settled))
@@ -321,7 +327,7 @@ fn end_marks(
         "DELETE FROM outbox
          WHERE kind = 'seen' AND NOT {SET_ASIDE} AND (
              state = 'confirmed' AND snapshot < ?1
-                 AND (NOT {there} OR id IN (SELECT value FROM json_each(?2)) AND {READABLE})
+                 AND (NOT {MIRRORED} OR id IN (SELECT value FROM json_each(?2)) AND {READABLE})
              OR state IN ('pending', 'attempted') AND id IN (SELECT value FROM json_each(?2)) AND {READABLE}
                  AND CASE WHEN item_kind = 'reply' THEN EXISTS (
                      SELECT 1 FROM server_reply_seen AS m
@@ -331,8 +337,7 @@ fn end_marks(
                      WHERE m.submission_id = item_id AND m.journalist_id = outbox.journalist_id
                  ) END
          )
-         RETURNING act, kind, source_id, state",
-        there = there()
+         RETURNING act, kind, source_id, state"
     );
     let of = params![snapshot.number, snapshot.named];
     change(transaction, &sql, of, effects, |state| unless_confirmed(state, ActStep::Settled))

@@ -198,6 +198,22 @@ fn d9_an_item_that_is_gone_does_not_hold_up_the_rest() {
     assert!(machine.server.has_seen(Itm(1), Who::Anna));
 }
 
+/// The source is shown on for a reply that was not sent, and no list names it any more.
+#[test]
+fn what_is_confirmed_about_a_source_that_is_only_kept_ends() {
+    let mut store = new_store();
+    let mut machine = with_sources(&mut store, &[1]);
+    machine.act(&star());
+    machine.send(0);
+    machine.act(&Wish::Seen(SOURCE, vec![Itm(0)]));
+    machine.send(0);
+    machine.act(&Wish::Reply(SOURCE, Itm::answer(0)));
+    machine.colleague(What::DeleteSource(SOURCE));
+    machine.sync();
+    assert!(machine.source(Who::Anna, SOURCE).is_some(), "kept for the reply");
+    assert_eq!(machine.rows(), [(3, "refused".to_owned())]);
+}
+
 #[test]
 fn marks_of_several_acts_go_together_and_those_that_wait_for_their_time_follow() {
     let mut store = new_store();

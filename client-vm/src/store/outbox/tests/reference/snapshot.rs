@@ -103,6 +103,10 @@ impl Reference {
             && what.item().is_none_or(|item| self.items.contains_key(&item))
     }
 
+    fn is_listed(&self, what: What) -> bool {
+        self.sources.contains_key(&what.source()) && self.has_object(what)
+    }
+
     /// One list alone ends nothing of which it does not list the object; the second in a row does.
     fn bring_back_or_set_aside(&mut self, number: u64, now: u64, lists: &Lists, effects: &mut Effects) {
         let there: BTreeSet<_> =
@@ -172,7 +176,8 @@ impl Reference {
                 (_, What::Reply(..)) => false,
                 (Status::Confirmed { .. }, What::DeleteSource(source)) => since && !self.has_object(What::Star(source)),
                 (Status::Confirmed { .. }, What::DeleteItem(_, item)) => since && !items.contains_key(&item),
-                (Status::Confirmed { .. }, _) => since && (!self.has_object(what) || read(what)),
+                // What is only kept is named by no list.
+                (Status::Confirmed { .. }, _) => since && (!self.is_listed(what) || read(what)),
                 (Status::Open { .. }, _) => has_effect && read(what),
                 (Status::Refused { .. } | Status::Aside { .. }, _) => false,
             };
