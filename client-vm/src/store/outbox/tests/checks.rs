@@ -112,7 +112,7 @@ impl Machine<'_> {
     pub(super) fn check_end(&mut self) {
         for (row, (who, what)) in self.rows.clone() {
             let end = self.reference.ended.get(&row).copied();
-            let performed = self.server.performed.contains(&row);
+            let performed = self.is_performed(row);
             let gone = !self.server.is_there(what);
             let shown = end == Some(End::Shown)
                 && match what {

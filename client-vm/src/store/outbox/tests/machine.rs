@@ -184,6 +184,12 @@ impl<'a> Machine<'a> {
         self.in_doubt.values_mut().flatten().for_each(|since| *since = self.snapshot.min(*since));
     }
 
+    /// Whether the server has performed a row, or a reply of the same id before it.
+    pub(super) fn is_performed(&self, row: i64) -> bool {
+        let same = |other: &&i64| self.rows[&row].1.reply().is_some() && self.rows[other].1 == self.rows[&row].1;
+        self.server.performed.contains(&row) || self.server.performed.iter().any(|other| same(&other))
+    }
+
     pub(super) fn act(&mut self, wish: &Wish) {
         let Some(who) = self.signed_in else { return };
         let (now, act) = (self.time(), wish.act());

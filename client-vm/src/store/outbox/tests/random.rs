@@ -459,6 +459,11 @@ impl Machine<'_> {
         Itm::answer(u16::try_from(replies).unwrap())
     }
 
+    /// The reply that was written first, once more: the list may have left out meanwhile that it is there.
+    fn first_answer(&self) -> Option<Wish> {
+        self.rows.values().find_map(|(_, what)| Some(Wish::Reply(what.source(), what.reply()?)))
+    }
+
     fn wish(&self, pick: Pick) -> Wish {
         let sources = u16::try_from(self.server.sources()).unwrap();
         let source = Src(pick.source % sources);
@@ -484,7 +489,7 @@ impl Machine<'_> {
             4 => Wish::DeleteItems(source, items),
             // To a source that is not there, or once more.
             5 if pick.stray => Wish::Reply(Src(sources), self.next_answer()),
-            6 if pick.stray => Wish::Reply(source, Itm::answer(0)),
+            6 if pick.stray => self.first_answer().unwrap_or_else(|| Wish::Reply(source, self.next_answer())),
             _ => Wish::Reply(source, self.next_answer()),
         }
     }

@@ -42,10 +42,10 @@ impl Machine<'_> {
                 listed.contains(&reply) && stored.kept.get(&reply).is_some_and(|(held, _)| *held == text(reply));
             assert!(!(waits && is_listed), "{reply:?} is shown twice");
             let given_up = self.reference.ended.get(row) == Some(&End::GivenUp);
-            let deleted = self.server.performed.contains(row) && !self.server.has(reply);
+            let deleted = self.is_performed(*row) && !self.server.has(reply);
             let source_gone = !self.server.is_there(*what);
             // The server has it, and will be seen to.
-            let unnamed = self.server.performed.contains(row) && self.unnamed.contains(&reply);
+            let unnamed = self.is_performed(*row) && self.unnamed.contains(&reply);
             assert!(waits || is_listed || given_up || deleted || source_gone || unnamed, "{reply:?} is lost");
         }
     }
