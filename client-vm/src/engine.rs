@@ -445,10 +445,15 @@ impl Engine {
         move || drop(events.send(Event::ProxyWaiting))
     }
 
-    /// Goes on with whatever is to be sent or fetched.
+    /// Goes on with whatever is to be sent, fetched or read, after something that may have changed which that is.
     async fn work(&mut self) {
         self.downloading.look_again();
         self.reading.look_again();
+        self.go_on().await;
+    }
+
+    /// The same where nothing has.
+    async fn go_on(&mut self) {
         self.send_acts().await;
         self.start_downloads().await;
         self.start_reading().await;

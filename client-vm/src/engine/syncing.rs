@@ -168,13 +168,15 @@ impl Engine {
         let expired =
             !running.cancel.is_cancelled() && ended.result.as_ref().err().is_some_and(SyncStop::is_unauthorized);
         let reached = ended.result.as_ref().map_or_else(SyncStop::reached_the_server, |_| true);
-        let (mut after, mut wrote, mut erases) = (None, false, Erases::Nothing);
+        let (mut after, mut wrote, mut changed, mut erases) = (None, false, false, Erases::Nothing);
         let report = match ended.result {
             Ok(Synced { report, changed_sources, effects, held, erased }) => {
                 tracing::info!(rows = report.rows_written, unreadable = report.counts.unreadable, "sync succeeded");
                 self.sources_changed(changed_sources);
                 self.history.last_success = Some(report.ended);
                 wrote = report.rows_written > 0;
+                // With nothing new there is nothing else to do than before, and finding that out costs more than the sync.
+                changed = wrote || !effects.sources.is_empty() || !held.is_empty();
                 erases = erased;
                 self.tell_held(held);
                 after = Some(effects);
@@ -203,7 +205,8 @@ impl Engine {
             match erases {
                 Erases::Records => self.erase_pages(),
                 Erases::Rows => self.erase_log(),
-                Erases::Nothing => self.erase(),
+                Erases::Nothing if changed => self.erase(),
+                Erases::Nothing => {}
             }
             if wrote || self.keys_left {
                 self.look_at_keys();
@@ -212,7 +215,11 @@ impl Engine {
                 self.look_for_newsroom_key();
             }
         }
-        self.work().await;
+        if changed {
+            self.work().await;
+        } else {
+            self.go_on().await;
+        }
     }
 
     /// Removals are held from now on.

@@ -86,8 +86,21 @@ pub(super) fn too_large(of: &str) -> String {
     )
 }
 
+/// What can be told of a lane's items without a look at what is shown, which takes long. Most often that leaves none.
+fn may_be_due(lane: DownloadLane) -> &'static str {
+    match lane {
+        DownloadLane::Messages => {
+            "(c.kind = 'reply', c.id) NOT IN (SELECT is_reply, item_id FROM local_item WHERE state <> 'absent')"
+        }
+        DownloadLane::Files => {
+            "c.id IN (SELECT item_id FROM local_item WHERE wanted_us IS NOT NULL AND state = 'absent')"
+        }
+    }
+}
+
 /// The items of a lane.
 const OF_LANE: &str = "c.wanted AND NOT c.being_deleted AND (c.kind = 'file') = (?1 = 'files')";
+
 fn lane_name(lane: DownloadLane) -> &'static str {
     match lane {
         DownloadLane::Messages => "messages",
@@ -113,8 +126,9 @@ pub fn due(
                      ELSE max(c.wait_from_us + c.wait_us - ?2, 0) END,
                 c.size_bytes, CASE WHEN c.sha256 IS NOT NULL THEN c.number END
          FROM item_content AS c JOIN server_source AS s ON s.id = c.source_id
-         WHERE {OF_LANE} AND c.state = 'absent' AND {} IS NULL
+         WHERE {} AND {OF_LANE} AND c.state = 'absent' AND {} IS NULL
          ORDER BY CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id",
+        may_be_due(lane),
         too_large("c")
     ))?;
     let mut rows = statement.query(params![lane_name(lane), now.as_i64()])?;

@@ -33,7 +33,7 @@ pub fn due(
                 CASE WHEN c.wait_from_us IS NULL OR ?1 < c.wait_from_us THEN 0
                      ELSE max(c.wait_from_us + c.wait_us - ?1, 0) END
          FROM item_content AS c JOIN local_item AS l ON l.id = c.number LEFT JOIN server_source AS s ON s.id = c.source_id
-         WHERE {TO_DECRYPT}
+         WHERE c.id IN (SELECT item_id FROM local_item WHERE state = 'downloaded') AND {TO_DECRYPT}
          ORDER BY l.attempts, c.kind = 'file', CASE WHEN c.kind = 'file' THEN c.wanted_us END, s.last_updated_us DESC, c.source_id, c.item_order, c.id"
     ))?;
     let mut rows = statement.query([now.as_i64()])?;

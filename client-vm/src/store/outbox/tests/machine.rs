@@ -428,8 +428,10 @@ impl<'a> Machine<'a> {
         let Some(sync) = self.sync.take_if(|sync| sync.sources.is_some() && sync.items.is_some()) else { return };
         let (now, overdue) = (self.time(), Duration::from_micros(OVERDUE_US));
         let damage = self.next_damage();
-        self.left_out = damage.left_out.map(|left_out| left_out.source);
         let lists = Lists::new((sync.sources.unwrap(), sync.items.unwrap()), &damage);
+        let whole = lists.whole_sources && lists.whole_submissions && lists.whole_replies;
+        // A list that is not whole decides nothing: the next one counts as the one after that before it.
+        self.left_out = damage.left_out.map(|left_out| left_out.source).or(self.left_out.filter(|_| !whole));
         let plan = plan(&sync.known, &lists);
         let effects = self
             .write(|transaction| {
@@ -457,7 +459,7 @@ impl<'a> Machine<'a> {
         self.refused.extend(self.reference.entries.iter().filter(refused).map(|entry| entry.row));
     }
 
-    /// What is wrong with the lists that are applied next. Nothing of a source is left out twice in a row.
+    /// What is wrong with the lists that are applied next. Nothing of a source is left out by two whole lists in a row.
     fn next_damage(&mut self) -> Damage {
         let mut damage = std::mem::take(&mut self.damage);
         damage.left_out.take_if(|left_out| Some(left_out.source) == self.left_out);
