@@ -324,6 +324,17 @@ impl Engine {
         self.running.as_ref().map(|running| running.cancel.is_cancelled())
     }
 
+    /// The running sync succeeds, and has written so many rows.
+    pub(super) async fn end_sync_well(&mut self, rows_written: u64) {
+        let (start, ended) = (SyncStart { asked: Timestamp::MAX, started: Timestamp::MAX }, Timestamp::MAX);
+        let (outcome, counts, calls) = (SyncOutcome::Ok, control::Counts::default(), Vec::new());
+        let report = SyncReport { start, ended, outcome, counts, rows_written, calls };
+        let (changed_sources, held) = (BTreeSet::new(), BTreeSet::new());
+        let (effects, erased) = (crate::store::outbox::SnapshotEffects::default(), Erases::Nothing);
+        let synced = Synced { report, changed_sources, effects, held, erased };
+        self.sync_ended(SyncEnded { call: None, result: Ok(synced) }).await;
+    }
+
     /// The running sync ends as one that was told to.
     pub(super) async fn end_hanging_sync(&mut self) {
         let cancelled = SyncStop::Failed(crate::sync::SyncFailure::Cancelled);

@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0004_reading.sql"),
     include_str!("../../migrations/0005_search.sql"),
     include_str!("../../migrations/0006_removals.sql"),
+    include_str!("../../migrations/0007_lanes.sql"),
 ];
 
 /// A database could not be brought to this program's version.

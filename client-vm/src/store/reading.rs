@@ -189,7 +189,8 @@ pub fn note_secret_keys(transaction: &Transaction<'_>, keys: &BTreeSet<Fingerpri
 /// # Errors
 /// [`StoreError`].
 pub fn misses_keys(transaction: &Transaction<'_>) -> Result<bool, StoreError> {
-    Ok(transaction.query_row("SELECT EXISTS (SELECT 1 FROM local_item WHERE seal = 'no_key')", [], |row| row.get(0))?)
+    let sql = "SELECT EXISTS (SELECT 1 FROM local_item WHERE state = 'sealed' AND seal = 'no_key')";
+    Ok(transaction.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
 }
 
 /// How much is to be decrypted, and how much could not be.

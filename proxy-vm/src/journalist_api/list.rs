@@ -99,14 +99,23 @@ impl ListSplitter {
     /// # Errors
     /// [`ListError`]; the splitter is not to be used any more then.
     pub(super) fn feed(&mut self, piece: &[u8], mut found: impl FnMut(Option<&str>)) -> Result<(), ListError> {
-        for &byte in piece {
+        let mut rest = piece;
+        while let Some((&byte, after)) = rest.split_first() {
             if let Expect::Inside { mut scan, what } = self.expect {
+                // Most of a list is text of its strings.
+                let text = scan.text_at_the_start_of(rest);
+                if text > 0 {
+                    let (text, after) = rest.split_at(text);
+                    self.hold(text);
+                    rest = after;
+                    continue;
+                }
                 let step = scan.step(byte);
                 self.expect = Expect::Inside { scan, what };
                 match step {
-                    Step::Inside => self.hold(byte),
+                    Step::Inside => self.hold(&[byte]),
                     Step::Last => {
-                        self.hold(byte);
+                        self.hold(&[byte]);
                         self.value_ended(what, &mut found)?;
                     }
                     Step::After => {
@@ -117,6 +126,7 @@ impl ListSplitter {
             } else {
                 self.between(byte)?;
             }
+            rest = after;
         }
         Ok(())
     }
@@ -182,14 +192,14 @@ impl ListSplitter {
     fn begin(&mut self, byte: u8, what: Inside) -> Result<Expect, ListError> {
         let scan = Scan::begin(byte).ok_or(ListError::Syntax)?;
         self.value.clear();
-        self.hold(byte);
+        self.hold(&[byte]);
         Ok(Expect::Inside { scan, what })
     }
 
-    fn hold(&mut self, byte: u8) {
-        if !self.is_too_large() {
-            self.value.push(byte);
-        }
+    fn hold(&mut self, bytes: &[u8]) {
+        let room = self.cap.saturating_add(1).saturating_sub(self.value.len());
+        let (held, _) = bytes.split_at(room.min(bytes.len()));
+        self.value.extend_from_slice(held);
     }
 
     /// Whether the value is over the cap.
@@ -263,6 +273,14 @@ impl Scan {
             _ => return None,
         };
         Some(Self { depth, place })
+    }
+
+    /// How many of the next bytes are text of a string that goes on behind them, or ends there.
+    fn text_at_the_start_of(self, bytes: &[u8]) -> usize {
+        match self.place {
+            Place::String => bytes.iter().position(|byte| matches!(byte, b'"' | b'\\')).unwrap_or(bytes.len()),
+            Place::Open | Place::Escaped => 0,
+        }
     }
 
     fn step(&mut self, byte: u8) -> Step {

@@ -215,6 +215,20 @@ async fn what_only_the_user_can_say_outlasts_a_fault_of_the_store() {
     assert_eq!((engine.pause_reasons(), told(&mut events)), (vec![], vec![Event::Resumed]));
 }
 
+/// What is due is read anew after a sync that has changed something, and not after the many that have not.
+#[tokio::test]
+async fn only_a_sync_that_changed_something_has_the_lanes_read_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut engine, _, _) = engine_with_room(directory.path(), 0).await;
+    for rows_written in [0, 1] {
+        // The store does not know of it.
+        (engine.downloading.messages, engine.downloading.files) = (due([]), due([(file(1), 5)]));
+        let _waiting = engine.hanging_sync();
+        engine.end_sync_well(rows_written).await;
+        assert_eq!(engine.downloading.files.due.is_empty(), rows_written > 0, "{rows_written} rows");
+    }
+}
+
 /// A store that fails does not shorten a longer rest.
 #[tokio::test]
 async fn a_store_that_fails_does_not_end_a_longer_rest() {

@@ -77,6 +77,7 @@ const DATA: &[&str] = &[
          ('00000022-0000-4000-8000-000000000000', 0, '00000012-0000-4000-8000-000000000000', 'message', 1, NULL, 612,
           NULL, 11, 0);
      INSERT INTO local_removal VALUES (11, 3);",
+    "-- An index holds what its table does.",
 ];
 
 /// A data directory as the program of that version left it, with data in every table.

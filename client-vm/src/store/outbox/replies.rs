@@ -58,7 +58,8 @@ pub(super) fn after_snapshot(transaction: &Transaction<'_>, number: i64, whole: 
         )?
         .execute([])?;
     const NOT_LISTED: &str = "kind = 'reply' AND state = 'attempted' AND NOT in_flight AND snapshot < ?1
-        AND item_id NOT IN (SELECT id FROM server_reply) AND source_id IN (SELECT id FROM server_source)";
+        AND NOT EXISTS (SELECT 1 FROM server_reply AS r WHERE r.id = item_id)
+        AND EXISTS (SELECT 1 FROM server_source AS s WHERE s.id = source_id)";
     transaction
         .prepare_cached(&format!(
             "UPDATE outbox SET listed = CASE WHEN ?2 OR listed + 1 >= ?3 THEN 0 ELSE listed + 1 END,
