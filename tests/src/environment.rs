@@ -433,6 +433,8 @@ impl Environment {
         let log = self.directory.path().join("daemon.log");
         let mut daemon = self
             .splitdrop([OsStr::new("daemon"), OsStr::new("--log-file"), log.as_os_str()])
+            // As the unit of systemd has it.
+            .env("MALLOC_ARENA_MAX", "2")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -53,6 +53,12 @@ async fn start_brings_up_a_daemon_that_outlives_the_command() {
     assert_eq!(again["started"], started["started"], "it is the same daemon");
     // It is nobody's child here: found by the lock that it holds, ended by its id.
     let daemon = holder_of(&environment.home().join("lock"));
+    // It takes as little memory as one that systemd has started.
+    let unit = include_str!("../../qubes-rpc/sd-app/splitdrop.service");
+    let variables = std::fs::read(format!("/proc/{daemon}/environ")).unwrap();
+    for variable in unit.lines().filter_map(|line| line.strip_prefix("Environment=")) {
+        assert!(variables.split(|byte| *byte == 0).any(|known| known == variable.as_bytes()), "{variable}");
+    }
     kill(Pid::from_raw(daemon), Signal::SIGTERM).unwrap();
     until_gone(daemon).await;
     assert_eq!(environment.run(["status"], "").await.unwrap().code, Some(3));

@@ -68,6 +68,7 @@ fn the_unit_confines_the_daemon() {
         "RestrictSUIDSGID=yes",
         "UMask=0077",
         "LimitCORE=0",
+        "Environment=MALLOC_ARENA_MAX=2",
         "RestartPreventExitStatus=2 9 14",
     ] {
         assert_eq!(unit.lines().filter(|known| *known == line).count(), 1, "{line}");
