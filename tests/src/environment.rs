@@ -36,6 +36,7 @@ pub use watch::Watch;
 
 use crate::generator::{Account, Recipe};
 use crate::handover::{self, OtherVms};
+use crate::impatient::Patience;
 use crate::isolation::Isolation;
 use crate::netns::NetnsError;
 use crate::programs::{BuildError, Programs};
@@ -72,6 +73,8 @@ pub struct EnvironmentOptions {
     pub server: ServerOptions,
     /// The proxy VM's settings beside those that the environment makes; they win over them.
     pub proxy_settings: BTreeMap<String, String>,
+    /// How long the proxy waits, where that is not as long as the shipped one does.
+    pub patience: Option<Patience>,
     /// The client's configuration file, but for what reaches the private key and opens files in other VMs.
     pub client_config: String,
     /// How long a deletion waits before it is first sent.
@@ -121,6 +124,7 @@ impl EnvironmentOptions {
         Ok(Self {
             server: ServerOptions::new(world),
             proxy_settings: BTreeMap::new(),
+            patience: None,
             client_config: QUIET.to_owned(),
             delete_grace: Duration::ZERO,
             key: KeyAccess::File,
@@ -227,6 +231,17 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> EnvironmentError {
     move |source| EnvironmentError::Io { what, source }
 }
 
+/// What serves calls in the proxy's VM.
+fn proxy(isolation: &Isolation, programs: &Programs, patience: Option<Patience>) -> Command {
+    let Some(Patience { connect, first_byte }) = patience else { return isolation.in_proxy(&programs.proxy) };
+    let mut proxy = isolation.in_proxy(&programs.staging);
+    proxy.arg("impatient-proxy");
+    for (name, bound) in [("--connect-ms", connect), ("--first-byte-ms", first_byte)] {
+        proxy.args([name.to_owned(), bound.as_millis().to_string()]);
+    }
+    proxy
+}
+
 /// A running environment.
 #[derive(Debug)]
 pub struct Environment {
@@ -288,7 +303,7 @@ impl Environment {
         ]);
         settings.extend(options.proxy_settings);
         let service = directory.path().join("splitdrop.Proxy");
-        scripts::write_script(&service, &scripts::service_that_runs(&isolation.in_proxy(&programs.proxy))?)?;
+        scripts::write_script(&service, &scripts::service_that_runs(&proxy(&isolation, &programs, options.patience))?)?;
         let installed = Installation {
             services: BTreeMap::from([(PROXY_SERVICE.to_owned(), service)]),
             environment: settings,

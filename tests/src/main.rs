@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use staging::bench::BenchError;
 use staging::clock::Clock;
 use staging::generator::{Account, MARLOW, TERNBERG};
+use staging::impatient::{self, Patience};
 use staging::qrexec::broker::Costs;
 use staging::soak::{self, SoakOptions};
 use staging::{bench, demo, netns, probe, up};
@@ -97,6 +98,16 @@ enum Command {
     HoldNetns {
         #[arg(long)]
         listen: Option<SocketAddr>,
+    },
+    /// Serve a qrexec call as the proxy does, with other bounds: used by the environment itself
+    #[command(hide = true)]
+    ImpatientProxy {
+        /// How long to wait for a connection
+        #[arg(long)]
+        connect_ms: u64,
+        /// How long to wait for the first byte of an answer
+        #[arg(long)]
+        first_byte_ms: u64,
     },
     /// Do something to a running environment's server, as a source or a colleague would
     #[command(
@@ -263,6 +274,10 @@ async fn run(command: Command) -> anyhow::Result<()> {
             Ok(())
         }
         Command::HoldNetns { listen } => Ok(tokio::task::spawn_blocking(move || netns::hold(listen)).await??),
+        Command::ImpatientProxy { connect_ms, first_byte_ms } => {
+            let (connect, first_byte) = (Duration::from_millis(connect_ms), Duration::from_millis(first_byte_ms));
+            impatient::serve(Patience { connect, first_byte }).await
+        }
         Command::Play { url, command } => play(&url, command).await,
     }
 }
