@@ -85,6 +85,8 @@ pub struct EnvironmentOptions {
     pub client_settings: BTreeMap<String, String>,
     /// The VMs.
     pub system: System,
+    /// What serves calls in other VMs than the proxy's: the VM, the service, and the program.
+    pub services: Vec<(String, String, PathBuf)>,
     /// How the stand-in for qrexec behaves.
     pub qrexec: Conditions,
     /// dom0's policy files beside the shipped one, as names and texts; one with its name takes its place. Of all rules that
@@ -130,6 +132,7 @@ impl EnvironmentOptions {
             key: KeyAccess::File,
             client_settings: BTreeMap::new(),
             system: System::workstation(),
+            services: Vec::new(),
             qrexec: Conditions::default(),
             policy: Vec::new(),
         })
@@ -304,16 +307,17 @@ impl Environment {
         settings.extend(options.proxy_settings);
         let service = directory.path().join("splitdrop.Proxy");
         scripts::write_script(&service, &scripts::service_that_runs(&proxy(&isolation, &programs, options.patience))?)?;
-        let installed = Installation {
-            services: BTreeMap::from([(PROXY_SERVICE.to_owned(), service)]),
-            environment: settings,
-            ..Installation::default()
-        };
+        let proxy = Installation { environment: settings, ..Installation::default() };
+        let mut installed = BTreeMap::from([(QubeName::try_new(PROXY_VM)?, proxy)]);
+        let services = [(PROXY_VM.to_owned(), PROXY_SERVICE.to_owned(), service)].into_iter().chain(options.services);
+        for (vm, name, program) in services {
+            installed.entry(QubeName::try_new(vm)?).or_default().services.insert(name, program);
+        }
         let mut policy = load_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../qubes-rpc/dom0"))?;
         policy.retain(|(name, _)| options.policy.iter().all(|(other, _)| other != name));
         policy.extend(options.policy);
         let broker = Broker::start(BrokerOptions {
-            installed: BTreeMap::from([(QubeName::try_new(PROXY_VM)?, installed)]),
+            installed,
             grace: GRACE,
             conditions: options.qrexec,
             ..BrokerOptions::new(directory.path(), policy, options.system)
