@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use staging::bench::BenchError;
+use staging::bench::queue::{LEAST_SOURCES, MESSAGES_EACH, QueueOptions};
 use staging::clock::Clock;
 use staging::generator::{Account, MARLOW, TERNBERG};
 use staging::impatient::{self, Patience};
@@ -140,8 +141,14 @@ enum Bench {
     /// The queue: how soon an act shows, how soon a sync brings what is new, what doing nothing costs, and how fast messages
     /// come by themselves
     #[command(after_help = "Examples:\n  splitdrop-staging bench queue\n  \
-        splitdrop-staging bench queue --idle-s 20 --json")]
+        splitdrop-staging bench queue --sources 100 --messages 100 --idle-s 20 --json")]
     Queue {
+        /// How many sources the inbox has
+        #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(i64::from(LEAST_SOURCES)..=20_000))]
+        sources: u32,
+        /// How many messages come by themselves
+        #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(i64::from(MESSAGES_EACH)..=20_000))]
+        messages: u32,
         /// How long to look at what doing nothing costs
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
         idle_s: u64,
@@ -193,7 +200,9 @@ impl Bench {
     async fn run(self) -> Result<(), BenchError> {
         match self {
             Self::Sync { sources, delay_ms, json } => bench::sync::run(&sources, &delay_ms, json).await,
-            Self::Queue { idle_s, json } => bench::queue::run(Duration::from_secs(idle_s), json).await,
+            Self::Queue { sources, messages, idle_s, json } => {
+                bench::queue::run(QueueOptions { sources, messages, idle: Duration::from_secs(idle_s), json }).await
+            }
             Self::Files { mb, json } => bench::files::run(mb, json).await,
             Self::Decrypt { messages, mb, json } => bench::decrypt::run(messages, mb, json).await,
             Self::Search { messages, json } => bench::search::run(messages, json).await,
