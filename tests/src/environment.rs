@@ -85,6 +85,8 @@ pub struct EnvironmentOptions {
     pub client_settings: BTreeMap<String, String>,
     /// The VMs.
     pub system: System,
+    /// Whether what is mounted in the client's VM is mounted nowhere else, as far as this machine permits walls at all.
+    pub own_mounts: bool,
     /// What serves calls in other VMs than the proxy's: the VM, the service, and the program.
     pub services: Vec<(String, String, PathBuf)>,
     /// How the stand-in for qrexec behaves.
@@ -132,6 +134,7 @@ impl EnvironmentOptions {
             key: KeyAccess::File,
             client_settings: BTreeMap::new(),
             system: System::workstation(),
+            own_mounts: false,
             services: Vec::new(),
             qrexec: Conditions::default(),
             policy: Vec::new(),
@@ -281,7 +284,8 @@ impl Environment {
         };
         let staging = programs.staging.clone();
         // It waits for processes.
-        let isolation = tokio::task::spawn_blocking(move || Isolation::make(&staging)).await;
+        let make = if options.own_mounts { Isolation::with_mounts } else { Isolation::make };
+        let isolation = tokio::task::spawn_blocking(move || make(&staging)).await;
         let (isolation, listen) = isolation.map_err(|error| failed("make namespaces")(io::Error::other(error)))??;
         // Without a namespace of its own the daemon sees this machine's network, and would not start.
         let network = if isolation.missing().is_some() { "allow_network = true\n" } else { "" };
