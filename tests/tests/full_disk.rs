@@ -190,9 +190,13 @@ async fn t1_a_full_disk_loses_nothing_and_everything_goes_on_when_there_is_room(
     assert_eq!(status(&environment).await["paused"][0]["reason"], "no_room");
     assert_eq!(downloads(&environment), 0);
 
-    // Nobody does anything but make room.
+    // The sync of the login is over, so that nothing looks at the disk but what looks at it now and then.
+    let refreshed = environment.run(["refresh"], "").await.unwrap();
+    assert!(refreshed.code == Some(0) || refreshed.stderr.contains("is the disk full?"), "{refreshed:?}");
     let mut watch = environment.watch().await.unwrap();
+    // Nobody does anything but make room.
     leave(&environment, ROOMY).await;
+    watch.until("queue_resumed").await.unwrap();
     until_all(&mut watch, [&message, &file]).await;
     let status = status(&environment).await;
     assert_eq!((&status["paused"], downloads(&environment)), (&json!([]), 2), "{status}");

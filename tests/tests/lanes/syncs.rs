@@ -308,7 +308,7 @@ async fn kill_in_the_middle(environment: &Environment, refreshing: &mut JoinSet<
         last = control.with_log(|log| held_list(log, last)).unwrap();
         refreshing.spawn(environment.splitdrop(["refresh"]).output());
         let status = environment.json(&["status"], "").await.unwrap();
-        assert_eq!(status["sync"]["running"].is_null(), false, "{status}");
+        assert!(!status["sync"]["running"].is_null(), "{status}");
         let more =
             control.with_log(|log| log.requests().filter(|one| one.path == SOURCES && one.number > last).count());
         assert_eq!(more, 0, "another sync has asked for its list");
