@@ -8,6 +8,7 @@ mod front_end;
 mod log;
 mod socket;
 
+use std::error::Error;
 use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, umask};
 use protocol::value::ValueError;
 use qubes_rpc::qrexec::Qrexec;
+use rusqlite::ffi;
 use tokio::net::UnixListener;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -78,6 +80,14 @@ pub enum DaemonError {
     /// The log could not be opened.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The disk is full. What was being done then is the source.
+    #[error("there is no room for the daemon on the disk of {}: make some, and start it again", .home.display())]
+    NoRoom {
+        /// The data directory.
+        home: PathBuf,
+        /// What failed.
+        source: Box<Self>,
+    },
     /// The store could not be opened.
     #[error("could not open the store")]
     Store(#[from] StoreError),
@@ -100,6 +110,26 @@ pub enum DaemonError {
 /// # Errors
 /// [`DaemonError`].
 pub fn run(settings: &Settings) -> Result<(), DaemonError> {
+    start(settings).map_err(|error| match wants_room(&error) {
+        true => DaemonError::NoRoom { home: settings.home.clone(), source: Box::new(error) },
+        false => error,
+    })
+}
+
+/// Whether something failed since the disk is full.
+fn wants_room(error: &(dyn Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| (*error).source()).any(|error| {
+        let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        let sqlite = error.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error);
+        // The second is of the file by which connections share the log: SQLite tells only its size.
+        let is_full = |error: &ffi::Error| {
+            error.code == ffi::ErrorCode::DiskFull || error.extended_code == ffi::SQLITE_IOERR_SHMSIZE
+        };
+        io == Some(io::ErrorKind::StorageFull) || sqlite.is_some_and(is_full)
+    })
+}
+
+fn start(settings: &Settings) -> Result<(), DaemonError> {
     if !settings.allow_network {
         confinement::refuse_a_network()?;
     }
@@ -265,6 +295,29 @@ mod tests {
         });
         let result = supervise(tasks, std::future::ready(()), stop).await;
         assert!(matches!(result, Err(DaemonError::TaskEnded)), "{result:?}");
+    }
+
+    #[test]
+    fn a_full_disk_is_known_by_whatever_met_it() {
+        let sqlite = |code| StoreError::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        let io = |kind| DaemonError::SetUp { path: PathBuf::new(), source: io::Error::from(kind) };
+        for full in [
+            DaemonError::Store(sqlite(ffi::SQLITE_FULL)),
+            DaemonError::Store(sqlite(ffi::SQLITE_IOERR_SHMSIZE)),
+            DaemonError::Sweep(sqlite(ffi::SQLITE_FULL).into()),
+            DaemonError::Sweep(io::Error::from(io::ErrorKind::StorageFull).into()),
+            io(io::ErrorKind::StorageFull),
+        ] {
+            assert!(wants_room(&full), "{full:?}");
+        }
+        for other in [
+            DaemonError::Store(sqlite(ffi::SQLITE_IOERR_READ)),
+            DaemonError::Store(sqlite(ffi::SQLITE_CORRUPT)),
+            io(io::ErrorKind::PermissionDenied),
+            DaemonError::TaskEnded,
+        ] {
+            assert!(!wants_room(&other), "{other:?}");
+        }
     }
 
     #[tokio::test]

@@ -36,6 +36,7 @@ pub use watch::Watch;
 
 use crate::generator::{Account, Recipe};
 use crate::handover::{self, OtherVms};
+use crate::impatient::Patience;
 use crate::isolation::Isolation;
 use crate::netns::NetnsError;
 use crate::programs::{BuildError, Programs};
@@ -72,6 +73,8 @@ pub struct EnvironmentOptions {
     pub server: ServerOptions,
     /// The proxy VM's settings beside those that the environment makes; they win over them.
     pub proxy_settings: BTreeMap<String, String>,
+    /// How long the proxy waits, where that is not as long as the shipped one does.
+    pub patience: Option<Patience>,
     /// The client's configuration file, but for what reaches the private key and opens files in other VMs.
     pub client_config: String,
     /// How long a deletion waits before it is first sent.
@@ -82,6 +85,10 @@ pub struct EnvironmentOptions {
     pub client_settings: BTreeMap<String, String>,
     /// The VMs.
     pub system: System,
+    /// Whether what is mounted in the client's VM is mounted nowhere else, as far as this machine permits walls at all.
+    pub own_mounts: bool,
+    /// What serves calls in other VMs than the proxy's: the VM, the service, and the program.
+    pub services: Vec<(String, String, PathBuf)>,
     /// How the stand-in for qrexec behaves.
     pub qrexec: Conditions,
     /// dom0's policy files beside the shipped one, as names and texts; one with its name takes its place. Of all rules that
@@ -121,11 +128,14 @@ impl EnvironmentOptions {
         Ok(Self {
             server: ServerOptions::new(world),
             proxy_settings: BTreeMap::new(),
+            patience: None,
             client_config: QUIET.to_owned(),
             delete_grace: Duration::ZERO,
             key: KeyAccess::File,
             client_settings: BTreeMap::new(),
             system: System::workstation(),
+            own_mounts: false,
+            services: Vec::new(),
             qrexec: Conditions::default(),
             policy: Vec::new(),
         })
@@ -227,6 +237,17 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> EnvironmentError {
     move |source| EnvironmentError::Io { what, source }
 }
 
+/// What serves calls in the proxy's VM.
+fn proxy(isolation: &Isolation, programs: &Programs, patience: Option<Patience>) -> Command {
+    let Some(Patience { connect, first_byte }) = patience else { return isolation.in_proxy(&programs.proxy) };
+    let mut proxy = isolation.in_proxy(&programs.staging);
+    proxy.arg("impatient-proxy");
+    for (name, bound) in [("--connect-ms", connect), ("--first-byte-ms", first_byte)] {
+        proxy.args([name.to_owned(), bound.as_millis().to_string()]);
+    }
+    proxy
+}
+
 /// A running environment.
 #[derive(Debug)]
 pub struct Environment {
@@ -263,7 +284,8 @@ impl Environment {
         };
         let staging = programs.staging.clone();
         // It waits for processes.
-        let isolation = tokio::task::spawn_blocking(move || Isolation::make(&staging)).await;
+        let make = if options.own_mounts { Isolation::with_mounts } else { Isolation::make };
+        let isolation = tokio::task::spawn_blocking(move || make(&staging)).await;
         let (isolation, listen) = isolation.map_err(|error| failed("make namespaces")(io::Error::other(error)))??;
         // Without a namespace of its own the daemon sees this machine's network, and would not start.
         let network = if isolation.missing().is_some() { "allow_network = true\n" } else { "" };
@@ -288,17 +310,18 @@ impl Environment {
         ]);
         settings.extend(options.proxy_settings);
         let service = directory.path().join("splitdrop.Proxy");
-        scripts::write_script(&service, &scripts::service_that_runs(&isolation.in_proxy(&programs.proxy))?)?;
-        let installed = Installation {
-            services: BTreeMap::from([(PROXY_SERVICE.to_owned(), service)]),
-            environment: settings,
-            ..Installation::default()
-        };
+        scripts::write_script(&service, &scripts::service_that_runs(&proxy(&isolation, &programs, options.patience))?)?;
+        let proxy = Installation { environment: settings, ..Installation::default() };
+        let mut installed = BTreeMap::from([(QubeName::try_new(PROXY_VM)?, proxy)]);
+        let services = [(PROXY_VM.to_owned(), PROXY_SERVICE.to_owned(), service)].into_iter().chain(options.services);
+        for (vm, name, program) in services {
+            installed.entry(QubeName::try_new(vm)?).or_default().services.insert(name, program);
+        }
         let mut policy = load_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../qubes-rpc/dom0"))?;
         policy.retain(|(name, _)| options.policy.iter().all(|(other, _)| other != name));
         policy.extend(options.policy);
         let broker = Broker::start(BrokerOptions {
-            installed: BTreeMap::from([(QubeName::try_new(PROXY_VM)?, installed)]),
+            installed,
             grace: GRACE,
             conditions: options.qrexec,
             ..BrokerOptions::new(directory.path(), policy, options.system)

@@ -43,11 +43,25 @@ impl Isolation {
     /// # Errors
     /// [`NetnsError::Io`] when the operating system fails in another way than by not permitting it.
     pub fn make(staging: &Path) -> Result<(Self, Listen), NetnsError> {
+        Self::with_client(staging, Namespace::empty)
+    }
+
+    /// The same, where the client has mounts of its own.
+    ///
+    /// # Errors
+    /// As [`Self::make`].
+    pub fn with_mounts(staging: &Path) -> Result<(Self, Listen), NetnsError> {
+        Self::with_client(staging, Namespace::with_mounts)
+    }
+
+    fn with_client(
+        staging: &Path,
+        client: impl FnOnce(&Path) -> Result<Namespace, NetnsError>,
+    ) -> Result<(Self, Listen), NetnsError> {
         if std::env::var_os(OPT_OUT).is_some_and(|value| value == "1") {
             return Ok(Self::without(format!("{OPT_OUT}=1 is set")));
         }
-        let made =
-            Namespace::empty(staging).and_then(|client| Ok((client, Namespace::with_listener(staging, TOR_PORT)?)));
+        let made = client(staging).and_then(|client| Ok((client, Namespace::with_listener(staging, TOR_PORT)?)));
         match made {
             Ok((client, (proxy, listener))) => Ok((Self::Namespaces { client, proxy }, Listen::Made(listener))),
             Err(NetnsError::NotPermitted(reason)) => Ok(Self::without(reason)),

@@ -11,6 +11,7 @@ pub mod environment;
 pub mod gate;
 pub mod generator;
 pub mod handover;
+pub mod impatient;
 pub mod isolation;
 pub mod netns;
 pub mod probe;

@@ -8,8 +8,10 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use staging::bench::BenchError;
+use staging::bench::queue::{LEAST_SOURCES, MESSAGES_EACH, QueueOptions};
 use staging::clock::Clock;
 use staging::generator::{Account, MARLOW, TERNBERG};
+use staging::impatient::{self, Patience};
 use staging::qrexec::broker::Costs;
 use staging::soak::{self, SoakOptions};
 use staging::{bench, demo, netns, probe, up};
@@ -98,6 +100,16 @@ enum Command {
         #[arg(long)]
         listen: Option<SocketAddr>,
     },
+    /// Serve a qrexec call as the proxy does, with other bounds: used by the environment itself
+    #[command(hide = true)]
+    ImpatientProxy {
+        /// How long to wait for a connection
+        #[arg(long)]
+        connect_ms: u64,
+        /// How long to wait for the first byte of an answer
+        #[arg(long)]
+        first_byte_ms: u64,
+    },
     /// Do something to a running environment's server, as a source or a colleague would
     #[command(
         after_help = "Example:\n  splitdrop-staging play http://127.0.0.1:PORT/control '{\"do\":\"new_source\"}'"
@@ -129,8 +141,14 @@ enum Bench {
     /// The queue: how soon an act shows, how soon a sync brings what is new, what doing nothing costs, and how fast messages
     /// come by themselves
     #[command(after_help = "Examples:\n  splitdrop-staging bench queue\n  \
-        splitdrop-staging bench queue --idle-s 20 --json")]
+        splitdrop-staging bench queue --sources 100 --messages 100 --idle-s 20 --json")]
     Queue {
+        /// How many sources the inbox has
+        #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(i64::from(LEAST_SOURCES)..=20_000))]
+        sources: u32,
+        /// How many messages come by themselves
+        #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(i64::from(MESSAGES_EACH)..=20_000))]
+        messages: u32,
         /// How long to look at what doing nothing costs
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
         idle_s: u64,
@@ -182,7 +200,9 @@ impl Bench {
     async fn run(self) -> Result<(), BenchError> {
         match self {
             Self::Sync { sources, delay_ms, json } => bench::sync::run(&sources, &delay_ms, json).await,
-            Self::Queue { idle_s, json } => bench::queue::run(Duration::from_secs(idle_s), json).await,
+            Self::Queue { sources, messages, idle_s, json } => {
+                bench::queue::run(QueueOptions { sources, messages, idle: Duration::from_secs(idle_s), json }).await
+            }
             Self::Files { mb, json } => bench::files::run(mb, json).await,
             Self::Decrypt { messages, mb, json } => bench::decrypt::run(messages, mb, json).await,
             Self::Search { messages, json } => bench::search::run(messages, json).await,
@@ -263,6 +283,10 @@ async fn run(command: Command) -> anyhow::Result<()> {
             Ok(())
         }
         Command::HoldNetns { listen } => Ok(tokio::task::spawn_blocking(move || netns::hold(listen)).await??),
+        Command::ImpatientProxy { connect_ms, first_byte_ms } => {
+            let (connect, first_byte) = (Duration::from_millis(connect_ms), Duration::from_millis(first_byte_ms));
+            impatient::serve(Patience { connect, first_byte }).await
+        }
         Command::Play { url, command } => play(&url, command).await,
     }
 }

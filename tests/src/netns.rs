@@ -49,6 +49,7 @@ pub struct Namespace {
     /// The holder ends when this is closed.
     line: Option<UnixStream>,
     with_user_namespace: bool,
+    with_mounts: bool,
 }
 
 impl Namespace {
@@ -57,7 +58,15 @@ impl Namespace {
     /// # Errors
     /// [`NetnsError`].
     pub fn empty(staging: &Path) -> Result<Self, NetnsError> {
-        Ok(Self::make(staging, None)?.0)
+        Ok(Self::make(staging, None, false)?.0)
+    }
+
+    /// The same, where what is mounted in it is mounted nowhere else. Whatever is run in it begins in `/`.
+    ///
+    /// # Errors
+    /// [`NetnsError`].
+    pub fn with_mounts(staging: &Path) -> Result<Self, NetnsError> {
+        Ok(Self::make(staging, None, true)?.0)
     }
 
     /// Makes a namespace in which nothing can be reached but what listens on `address`, on its own loopback. The
@@ -66,17 +75,24 @@ impl Namespace {
     /// # Errors
     /// [`NetnsError`].
     pub fn with_listener(staging: &Path, address: SocketAddr) -> Result<(Self, TcpListener), NetnsError> {
-        let (namespace, listener) = Self::make(staging, Some(address))?;
+        let (namespace, listener) = Self::make(staging, Some(address), false)?;
         let listener = listener.ok_or_else(|| NetnsError::NotPermitted("the holder sent no listener".to_owned()))?;
         Ok((namespace, TcpListener::from(listener)))
     }
 
-    fn make(staging: &Path, listen: Option<SocketAddr>) -> Result<(Self, Option<OwnedFd>), NetnsError> {
+    fn make(
+        staging: &Path,
+        listen: Option<SocketAddr>,
+        with_mounts: bool,
+    ) -> Result<(Self, Option<OwnedFd>), NetnsError> {
         let with_user_namespace = !nix::unistd::geteuid().is_root();
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(UNSHARE);
         if with_user_namespace {
             command.args(["--user", "--map-root-user"]);
+        }
+        if with_mounts {
+            command.arg("--mount");
         }
         command.args(["--net", "--"]).arg(staging).arg("hold-netns");
         if let Some(address) = listen {
@@ -86,7 +102,7 @@ impl Namespace {
         // The command holds the holder's end of the line.
         drop(command);
         // From here on it ends, and is waited for, with this.
-        let mut made = Self { holder, line: Some(ours), with_user_namespace };
+        let mut made = Self { holder, line: Some(ours), with_user_namespace, with_mounts };
         match made.line.as_ref().map(receive_ready).transpose()?.flatten() {
             Some(descriptor) => Ok((made, descriptor)),
             None => {
@@ -106,6 +122,9 @@ impl Namespace {
             ["--target", &self.holder.id().to_string(), "--net"].map(OsString::from).to_vec();
         if self.with_user_namespace {
             arguments.extend(["--user", "--preserve-credentials"].map(OsString::from));
+        }
+        if self.with_mounts {
+            arguments.push("--mount".into());
         }
         arguments.push("--".into());
         arguments.push(program.to_owned());

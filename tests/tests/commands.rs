@@ -353,3 +353,47 @@ async fn bench_files_measures_a_file_and_says_that_it_had_no_walls() {
     }
     assert!(report["curl"].is_null() || report["curl"]["mb_per_second"].as_f64().unwrap() > 0.0, "{report}");
 }
+
+/// A time that was taken so often, which is not over before it began.
+fn times(value: &Value, count: u64) {
+    let [median, worst] = ["median_us", "worst_us"].map(|name| number(value, name));
+    assert_eq!(number(value, "count"), count, "{value}");
+    assert!(median > 0 && worst >= median, "{value}");
+}
+
+/// All that the tables of the manual are made of.
+#[tokio::test(flavor = "multi_thread")]
+async fn bench_queue_measures_what_its_tables_say() {
+    let arguments = ["bench", "queue", "--sources", "60", "--messages", "24", "--idle-s", "1", "--json"];
+    let report = bench(&arguments, true).await;
+    assert_eq!((number(&report, "sources"), number(&report, "items_per_source")), (60, 4), "{report}");
+    let deletions = report["deletions"].as_array().unwrap();
+    assert_eq!(deletions.len(), 2, "{report}");
+    for (row, behind) in deletions.iter().zip([0, 20]) {
+        // Twenty sources are deleted, as many again behind the stars of the rest.
+        assert_eq!(number(row, "behind"), behind, "{row}");
+        times(&row["answered"], 20);
+        times(&row["shown"], 20);
+        assert!(number(&row["shown"], "worst_us") > number(&row["answered"], "median_us"), "{row}");
+    }
+    times(&report["refresh"], 10);
+    let idle = &report["idle"];
+    assert!(number(idle, "wall_ms") >= 1_000, "{idle}");
+    for figure in ["syncs", "client_cpu_ms", "proxy_cpu_ms"] {
+        number(idle, figure);
+    }
+    let downloads = report["downloads"].as_array().unwrap();
+    assert_eq!(downloads.len(), 2, "{report}");
+    for (row, delay_ms) in downloads.iter().zip([0, 300]) {
+        assert_eq!(
+            (number(row, "delay_ms"), number(row, "messages"), number(row, "message_bytes")),
+            (delay_ms, 24, 2_000)
+        );
+        // Eight at a time, each of which takes so much longer.
+        assert!(number(row, "wall_ms") >= 24 / 8 * delay_ms, "{row}");
+        assert!(row["messages_per_second"].as_f64().unwrap() > 0.0, "{row}");
+        for process in ["client_peak_kib", "proxy_peak_kib"] {
+            assert!(number(row, process) > 1_000, "{row}");
+        }
+    }
+}

@@ -22,17 +22,18 @@ use crate::programs::Programs;
 use crate::server::{Command, Fault, FaultAct, Matching, RecordId};
 use crate::socks::Shape;
 
-/// The inbox of all but the downloads.
-const SOURCES: u32 = 1_000;
+/// How many items each source has in the inbox of all but the downloads.
 const ITEMS: u32 = 4;
-/// How many sources are deleted, once with nothing else in the queue and once behind so many acts.
+/// How many sources are deleted, once with nothing else in the queue and once behind so many acts, as far as there are sources
+/// for them.
 const DELETIONS: usize = 20;
 const WAITING: usize = 200;
+/// The least inbox in which there is an act for each of these.
+pub const LEAST_SOURCES: u32 = 50;
 /// How many syncs bring one new message each.
 const REFRESHES: usize = 10;
-/// The messages that are downloaded: how many sources have how many each, and their size in bytes.
-const WRITERS: u32 = 250;
-const MESSAGES_EACH: u32 = 4;
+/// The messages that are downloaded: how many of them each source has sent, and their size in bytes.
+pub const MESSAGES_EACH: u32 = 4;
 const MESSAGE_SIZE: u64 = 2_000;
 /// What an exchange takes longer while they are downloaded.
 const DELAYS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(300)];
@@ -109,6 +110,7 @@ impl Downloads {
 #[derive(Debug)]
 struct Report {
     isolated: bool,
+    sources: u32,
     empty: Deletions,
     waiting: Deletions,
     refreshes: Times,
@@ -116,34 +118,48 @@ struct Report {
     downloads: Vec<Downloads>,
 }
 
-/// Runs the benchmark; for `idle` nothing is done but what the daemon does by itself. Progress goes to standard error, the
-/// tables or one JSON object to standard output.
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueOptions {
+    /// How many sources the inbox has in which is deleted and synced, and in which nothing is done; at least
+    /// [`LEAST_SOURCES`].
+    pub sources: u32,
+    /// How many messages are downloaded; [`MESSAGES_EACH`] at least, and rounded down to a multiple of that.
+    pub messages: u32,
+    /// For how long nothing is done but what the daemon does by itself.
+    pub idle: Duration,
+    /// Whether one JSON object is printed in the place of the tables.
+    pub json: bool,
+}
+
+/// Runs the benchmark. Progress goes to standard error, the tables or one JSON object to standard output.
 ///
 /// # Errors
 /// [`BenchError`].
-pub async fn run(idle: Duration, json: bool) -> Result<(), BenchError> {
+pub async fn run(options: QueueOptions) -> Result<(), BenchError> {
+    let QueueOptions { sources, messages, idle, json } = options;
     let Stage { programs, isolated } = Stage::build().await?;
-    writeln!(io::stderr(), "deletions and syncs, {SOURCES} sources ...")?;
-    let (empty, waiting, refreshes) = within(BOUND, "deleting and syncing", acts(programs.clone())).await?;
+    writeln!(io::stderr(), "deletions and syncs, {sources} sources ...")?;
+    let (empty, waiting, refreshes) = within(BOUND, "deleting and syncing", acts(programs.clone(), sources)).await?;
     writeln!(io::stderr(), "nothing, for {} s ...", idle.as_secs())?;
-    let idle = within(BOUND + idle, "doing nothing", rest(programs.clone(), idle)).await?;
+    let idle = within(BOUND + idle, "doing nothing", rest(programs.clone(), sources, idle)).await?;
     let mut downloads = Vec::new();
     for delay in DELAYS {
         writeln!(io::stderr(), "messages, {} ms a request and answer ...", millis(delay))?;
-        downloads.push(within(BOUND, "downloading messages", fetch(programs.clone(), delay)).await?);
+        downloads.push(within(BOUND, "downloading messages", fetch(programs.clone(), messages, delay)).await?);
     }
-    let report = Report { isolated, empty, waiting, refreshes, idle, downloads };
+    let report = Report { isolated, sources, empty, waiting, refreshes, idle, downloads };
     if json { print_json(&report) } else { print_text(&report) }
 }
 
 /// Syncs that bring something, deletions, and deletions behind acts of which none comes through.
-async fn acts(programs: Programs) -> Result<(Deletions, Deletions, Times), BenchError> {
-    let environment = start(programs, SOURCES, ITEMS, QUIET).await?;
+async fn acts(programs: Programs, sources: u32) -> Result<(Deletions, Deletions, Times), BenchError> {
+    let environment = start(programs, sources, ITEMS, QUIET).await?;
     environment.login(&MARLOW).await?;
     let mut client = front_end(&environment).await?;
     let mut events = watching(&environment).await?;
     ask(&mut client, Request::Refresh).await?;
-    let rows = sources(&mut client).await?;
+    let rows = super::sources(&mut client).await?;
     let writer = rows.last().ok_or_else(|| BenchError::Missing("a source".to_owned()))?;
     let refreshes = refresh(&environment, &mut client, writer.id).await?;
 
@@ -157,7 +173,8 @@ async fn acts(programs: Programs) -> Result<(Deletions, Deletions, Times), Bench
     for matching in [Matching::method("POST", "/api/v1/sources/**"), Matching::method("DELETE", "/api/v1/sources/**")] {
         control.add_fault(Fault::new(matching, FaultAct::Hang))?;
     }
-    for row in rows.by_ref().take(WAITING) {
+    let waiting = rows.len().saturating_sub(DELETIONS).min(WAITING);
+    for row in rows.by_ref().take(waiting) {
         ask(&mut client, Request::Act(other_star(row))).await?;
     }
     control.wait_for_log(|log| log.in_flight() > 0).await;
@@ -215,8 +232,8 @@ async fn until_nothing_waits(client: &mut Client, events: &mut Client) -> Result
 }
 
 /// What daemon and proxy use while nothing happens but the syncs of the shipped configuration.
-async fn rest(programs: Programs, length: Duration) -> Result<Idle, BenchError> {
-    let environment = start(programs, SOURCES, ITEMS, IDLE).await?;
+async fn rest(programs: Programs, sources: u32, length: Duration) -> Result<Idle, BenchError> {
+    let environment = start(programs, sources, ITEMS, IDLE).await?;
     let mut events = watching(&environment).await?;
     environment.login(&MARLOW).await?;
     until_synced(&mut events).await?;
@@ -255,9 +272,9 @@ async fn until_synced(events: &mut Client) -> Result<(), BenchError> {
 }
 
 /// How fast messages come by themselves, from the end of the sync on that lists them.
-async fn fetch(programs: Programs, delay: Duration) -> Result<Downloads, BenchError> {
+async fn fetch(programs: Programs, messages: u32, delay: Duration) -> Result<Downloads, BenchError> {
     let config = QUIET.replace("fetch_messages = false", "fetch_messages = true");
-    let environment = start(programs, WRITERS, 0, &config).await?;
+    let environment = start(programs, messages / MESSAGES_EACH, 0, &config).await?;
     let messages = write_messages(&environment).await?;
     environment.socks().set_shape(Shape::round_trip(delay));
     let mut client = front_end(&environment).await?;
@@ -307,7 +324,7 @@ async fn write_messages(environment: &Environment) -> Result<usize, BenchError> 
 }
 
 fn print_json(report: &Report) -> Result<(), BenchError> {
-    let Report { isolated, empty, waiting, refreshes, idle, downloads } = report;
+    let Report { isolated, sources, empty, waiting, refreshes, idle, downloads } = report;
     let deletions =
         |of: &Deletions| json!({ "behind": of.behind, "answered": of.answered.json(), "shown": of.shown.json() });
     let downloads: Vec<_> = downloads
@@ -327,7 +344,7 @@ fn print_json(report: &Report) -> Result<(), BenchError> {
     let report = json!({
         "format": 1,
         "isolated": isolated,
-        "sources": SOURCES,
+        "sources": sources,
         "items_per_source": ITEMS,
         "deletions": [deletions(empty), deletions(waiting)],
         "refresh": refreshes.json(),
@@ -347,7 +364,7 @@ fn ms(duration: Duration) -> String {
 }
 
 fn print_text(report: &Report) -> Result<(), BenchError> {
-    let Report { isolated: _, empty, waiting, refreshes, idle, downloads } = report;
+    let Report { isolated: _, sources: _, empty, waiting, refreshes, idle, downloads } = report;
     let mut table = vec![["", "median", "worst"].map(str::to_owned).to_vec()];
     let mut row = |what: String, times: &Times| table.push(vec![what, ms(times.median()), ms(times.worst())]);
     for of in [empty, waiting] {

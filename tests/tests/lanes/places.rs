@@ -1,7 +1,5 @@
 //! How many qrexec calls there are at the same time.
 
-use std::collections::HashSet;
-
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use staging::environment::Environment;
@@ -12,30 +10,7 @@ use staging::server::{Command, FaultAct, RequestLog};
 use crate::support::*;
 
 /// What qrexec bears.
-const MOST: usize = 8;
-
-/// The most calls that the client had at the same time, from asking for one until it had ended or let go of it.
-fn most_at_once(events: &[Event]) -> usize {
-    let (mut open, mut most) = (HashSet::new(), 0);
-    for event in events {
-        match &event.kind {
-            EventKind::Requested { .. } => drop(open.insert(event.call)),
-            EventKind::Refused(_) | EventKind::Withdrawn | EventKind::CallerGone | EventKind::Ended(_) => {
-                open.remove(&event.call);
-            }
-            EventKind::AgentKilled { .. }
-            | EventKind::Asked(_)
-            | EventKind::Answered(_)
-            | EventKind::Notified { .. }
-            | EventKind::WaitsForStart
-            | EventKind::Hung
-            | EventKind::TooMany
-            | EventKind::Started { .. } => {}
-        }
-        most = most.max(open.len());
-    }
-    most
-}
+const MOST: u64 = 8;
 
 /// The proxies that run, stopped: they notice nothing of their calls' ends.
 fn stop_proxies(environment: &Environment) -> Vec<Pid> {
@@ -93,7 +68,7 @@ async fn q6_there_are_never_more_than_eight_calls_however_slowly_they_end() {
         let (login, ()) = tokio::join!(login, logout);
         assert_ne!(login.unwrap().code, Some(0));
     }
-    let most = most_at_once(&environment.broker().events());
+    let most = environment.broker().counts().max_asked;
     assert!((4..=MOST).contains(&most), "{most}");
     for pid in stopped {
         kill(pid, Signal::SIGCONT).unwrap();

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use staging::environment::{Environment, EnvironmentOptions, KeyAccess, Watch};
 use staging::generator::MARLOW;
+use staging::impatient::Patience;
 use staging::server::{Command, Fault, FaultAct, KeyChoice, LoggedRequest, Matching, Outcome, RecordId, SourceState};
 
 /// Everything by itself, and soon.
@@ -14,6 +15,17 @@ most_wait_ms = 200
 [acts]
 first_wait_ms = 50
 most_wait_ms = 200
+";
+
+/// Syncs by themselves, and soon. Whatever else fails waits for longer than a test, unless a sync lifts what it waits for.
+pub(crate) const ONLY_SYNCS: &str = "\
+[sync]
+interval_ms = 50
+first_wait_ms = 50
+most_wait_ms = 200
+[acts]
+first_wait_ms = 86400000
+most_wait_ms = 86400000
 ";
 
 /// Downloads by themselves, and syncs only when a test says so.
@@ -32,6 +44,15 @@ pub(crate) async fn environment(sources: u32, items: u32, config: &str) -> Envir
     let mut options = EnvironmentOptions::with_sources(sources, items).unwrap();
     options.client_config = config.to_owned();
     options.key = KeyAccess::Unreachable;
+    Environment::with_daemon(options).await.unwrap()
+}
+
+/// The same, behind a proxy that waits so long, and no longer.
+pub(crate) async fn impatient(sources: u32, items: u32, config: &str, patience: Patience) -> Environment {
+    let mut options = EnvironmentOptions::with_sources(sources, items).unwrap();
+    options.client_config = config.to_owned();
+    options.key = KeyAccess::Unreachable;
+    options.patience = Some(patience);
     Environment::with_daemon(options).await.unwrap()
 }
 

@@ -51,7 +51,7 @@ async fn exit_codes_tell_how_the_call_ended() {
     }
     assert_eq!(
         stage.broker().counts(),
-        Counts { started: 5, refused: 2, failed: 3, abandoned: 0, open: 0, max_open: 1 }
+        Counts { started: 5, refused: 2, failed: 3, abandoned: 0, open: 0, max_open: 1, max_asked: 1 }
     );
 }
 

@@ -41,7 +41,7 @@ async fn assert_all_read(environment: &Environment, source: &RecordId) {
 }
 
 /// The daemon's children once nobody is signed in: those of the calls that decrypted would be among them.
-async fn assert_no_zombies(environment: &Environment) {
+pub(crate) async fn assert_no_zombies(environment: &Environment) {
     let daemon = environment.daemon_pid().unwrap();
     environment.json(&["logout"], "").await.unwrap();
     environment.broker().until(|counts| counts.open == 0).await;
@@ -214,7 +214,7 @@ async fn q6_the_daemons_end_ends_the_calls() {
 }
 
 /// Whether tests with GnuPG are to be left out. A missing tool fails them otherwise.
-fn is_skipped() -> bool {
+pub(crate) fn is_skipped() -> bool {
     if std::env::var("SPLITDROP_SKIP").unwrap_or_default().split(',').any(|name| name == "gpg") {
         return true;
     }

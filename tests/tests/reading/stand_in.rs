@@ -19,11 +19,27 @@ use crate::support::SAID;
 /// A bound for what hangs, not a measure.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What comes before anything else. Its folder is in the variables of all that it starts. A report is one write, and
-/// does not wait for a reader; only decryptions wait at the gate.
+/// What comes before anything else. Its folder is in the variables of all that it starts.
 const HEAD: &str = r#"
 [ -n "$STAND_IN" ] || STAND_IN='FOLDER' exec "$0" "$@"
 [ "$QUBES_GPG_DOMAIN" = sd-gpg ] || { echo "ERROR: Destination domain not defined! Set it." >&2; exit 1; }
+"#;
+
+/// The same of what is called in the key's VM: its arguments are in the first lines.
+const HEAD_OF_SERVICE: &str = r#"
+[ -n "$STAND_IN" ] || STAND_IN='FOLDER' exec "$0"
+IFS= read -r count
+set --
+while [ "$count" -gt 0 ]; do IFS= read -r word; set -- "$@" "$word"; count=$((count - 1)); done
+"#;
+
+/// Calls the key's VM by qrexec.
+const CALL: &str = r#"
+{ printf '%s\n' "$#" "$@"; cat; } | "$STAND_IN/caller" "$QUBES_GPG_DOMAIN" qubes.Gpg
+"#;
+
+/// A report is one write, and does not wait for a reader; only decryptions wait at the gate.
+const REPORTS: &str = r#"
 case "$*" in
 *--decrypt*) what=decrypt ;;
 *--list-secret-keys*) what=list ;;
@@ -92,6 +108,16 @@ impl StandIn {
         stand_in
     }
 
+    /// From now on it is what serves calls in the key's VM, and what the client calls makes such calls, through `caller`.
+    pub(crate) fn behind_qrexec(&self, caller: &Path) {
+        let program = std::fs::read_to_string(self.program()).unwrap();
+        let [head, service_head] = [HEAD, HEAD_OF_SERVICE].map(|head| self.in_its_folder(head));
+        write_script(&self.service(), &program.replace(&head, &service_head));
+        std::os::unix::fs::symlink(caller, self.folder().join("caller")).unwrap();
+        std::fs::remove_file(self.program()).unwrap();
+        write_script(&self.program(), &format!("#!/bin/sh\n{head}{CALL}"));
+    }
+
     /// A key comes to the key's VM.
     pub(crate) fn import(&self, key: NewsroomKey) {
         let file = self.folder().join("newsroom.asc");
@@ -110,15 +136,8 @@ impl StandIn {
         File::create(folder.path().join("gate")).unwrap();
         let stand_in =
             Self { folder, gate: None, reports: BufReader::new(reports).lines(), running: 0, most: 0, has_home: false };
-        let head = HEAD.replace("FOLDER", &stand_in.folder().display().to_string());
-        // Another process writes it: as long as this one has it open for writing, so has each child of another test, and
-        // it cannot be started.
-        let written = Command::new("/bin/sh")
-            .args(["-c", "printf '%s' \"$1\" >\"$2\" && chmod 700 \"$2\"", "sh"])
-            .arg(format!("#!/bin/sh\n{head}\n{script}\n"))
-            .arg(stand_in.program())
-            .status();
-        assert!(written.unwrap().success());
+        let head = stand_in.in_its_folder(HEAD);
+        write_script(&stand_in.program(), &format!("#!/bin/sh\n{head}{REPORTS}\n{script}\n"));
         stand_in
     }
 
@@ -128,6 +147,15 @@ impl StandIn {
 
     pub(crate) fn program(&self) -> PathBuf {
         self.folder().join("qubes-gpg-client")
+    }
+
+    /// What serves calls in the key's VM, where it does.
+    pub(crate) fn service(&self) -> PathBuf {
+        self.folder().join("qubes.Gpg")
+    }
+
+    fn in_its_folder(&self, script: &str) -> String {
+        script.replace("FOLDER", &self.folder().display().to_string())
     }
 
     fn home(&self) -> PathBuf {
@@ -223,6 +251,17 @@ impl StandIn {
         let ended = Command::new("gpgconf").arg("--homedir").arg(self.home()).args(["--kill", "all"]).status();
         assert!(ended.unwrap().success() || std::thread::panicking());
     }
+}
+
+/// Another process writes it: as long as this one has it open for writing, so has each child of another test, and it cannot
+/// be started.
+fn write_script(path: &Path, script: &str) {
+    let written = Command::new("/bin/sh")
+        .args(["-c", "printf '%s' \"$1\" >\"$2\" && chmod 700 \"$2\"", "sh"])
+        .arg(script)
+        .arg(path)
+        .status();
+    assert!(written.unwrap().success());
 }
 
 impl Drop for StandIn {

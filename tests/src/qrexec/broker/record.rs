@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** an event is in the log before the counts that it changes are published, and every event publishes them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -117,6 +117,8 @@ pub struct Counts {
     pub open: u64,
     /// The most that were open at the same time.
     pub max_open: u64,
+    /// The most that callers had at the same time, from asking for one until it was over or they had let go of it.
+    pub max_asked: u64,
 }
 
 /// See the module's documentation.
@@ -129,6 +131,8 @@ pub(super) struct Record {
 #[derive(Debug, Default)]
 struct Books {
     last_call: u64,
+    /// Those that a caller has, whether their service runs or not.
+    asked: BTreeSet<CallId>,
     events: VecDeque<Event>,
     logs: BTreeMap<String, VecDeque<u8>>,
 }
@@ -144,9 +148,13 @@ impl Record {
         let mut books = self.books();
         books.last_call = books.last_call.saturating_add(1);
         let call = CallId(books.last_call);
+        if matches!(first, EventKind::Requested { .. }) {
+            books.asked.insert(call);
+        }
+        let asked = u64::try_from(books.asked.len()).unwrap_or(u64::MAX);
         books.push(Event { call, kind: first });
         drop(books);
-        self.counts.send_modify(|_| {});
+        self.counts.send_modify(|counts| counts.max_asked = counts.max_asked.max(asked));
         call
     }
 
@@ -173,7 +181,14 @@ impl Record {
             | EventKind::TooMany
             | EventKind::Withdrawn => |_| {},
         };
-        self.books().push(Event { call, kind });
+        let is_over =
+            matches!(kind, EventKind::Refused(_) | EventKind::Withdrawn | EventKind::CallerGone | EventKind::Ended(_));
+        let mut books = self.books();
+        if is_over {
+            books.asked.remove(&call);
+        }
+        books.push(Event { call, kind });
+        drop(books);
         self.counts.send_modify(change);
     }
 
@@ -241,6 +256,33 @@ mod tests {
         record.note(CallId(1), EventKind::Ended(Ending::Exited(0)));
         record.note(CallId(3), EventKind::Ended(Ending::Missing));
         record.note(CallId(4), EventKind::Refused(RefusedBy::NobodyToAsk));
-        assert_eq!(*counts.borrow(), Counts { started: 2, refused: 1, failed: 1, abandoned: 0, open: 1, max_open: 2 });
+        assert_eq!(
+            *counts.borrow(),
+            Counts { started: 2, refused: 1, failed: 1, open: 1, max_open: 2, ..Counts::default() }
+        );
+    }
+
+    #[test]
+    fn the_most_calls_that_callers_had_are_remembered() {
+        let (record, counts) = Record::new();
+        let requested = || EventKind::Requested {
+            source: QubeName::try_new("a").unwrap(),
+            target: "b".to_owned(),
+            service: "c".to_owned(),
+            argument: String::new(),
+        };
+        let ends = [
+            EventKind::Withdrawn,
+            EventKind::Refused(RefusedBy::NobodyToAsk),
+            EventKind::CallerGone,
+            EventKind::Ended(Ending::Missing),
+        ];
+        for end in ends {
+            let (first, second) = (record.open(requested()), record.open(requested()));
+            record.note(first, EventKind::WaitsForStart);
+            record.note(first, end);
+            record.note(second, EventKind::Ended(Ending::Lost));
+        }
+        assert_eq!(counts.borrow().max_asked, 2);
     }
 }
