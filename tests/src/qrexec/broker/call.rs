@@ -1,6 +1,7 @@
 //! One call: the request, the decision, the service, the end.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -42,7 +43,7 @@ pub(super) async fn answer(mut connection: UnixStream, source: QubeName, house: 
         Ok(request) => serve(connection, source, request, &house, &lives).await,
         Err(error @ RequestError::TooLong) => {
             tracing::warn!(%source, %error, "a caller has killed its VM's agent");
-            house.record.open(EventKind::AgentKilled { vm: source.clone() });
+            house.record.open(EventKind::AgentKilled { vm: source.clone() }, None);
             // There is such a VM: it has just called.
             let _ = house.vms.kill_agent(source.as_str());
         }
@@ -53,15 +54,17 @@ pub(super) async fn answer(mut connection: UnixStream, source: QubeName, house: 
 async fn serve(mut connection: UnixStream, source: QubeName, request: Request, house: &House, lives: &Lives) {
     let record = &house.record;
     let Request { target, service, argument } = request;
-    let call = record.open(EventKind::Requested {
+    let requested = EventKind::Requested {
         source: source.clone(),
         target: target.clone(),
         service: service.clone(),
         argument: argument.clone(),
-    });
+    };
+    // Where no descriptor is left the call is counted until its end is heard of.
+    let call = record.open(requested, connection.as_fd().try_clone_to_owned().ok());
     let wanted = Call { service, argument, source, target };
     let admitted = tokio::select! {
-        () = lives.stop.cancelled() => return,
+        () = lives.stop.cancelled() => return record.forget(call),
         () = lives.source.cancelled() => return record.note(call, EventKind::Withdrawn),
         admitted = admit(&mut connection, call, &wanted, house) => admitted,
     };

@@ -2,9 +2,12 @@
 //!
 //! **Invariant:** an event is in the log before the counts that it changes are published, and every event publishes them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use tokio::sync::watch;
 
 use super::questions::Question;
@@ -131,8 +134,9 @@ pub(super) struct Record {
 #[derive(Debug, Default)]
 struct Books {
     last_call: u64,
-    /// Those that a caller has, whether their service runs or not.
-    asked: BTreeSet<CallId>,
+    /// Those that a caller has, whether their service runs or not, each with the line to the caller. Who lets go of one and
+    /// asks for the next may be heard of in the other order, but the line knows.
+    asked: BTreeMap<CallId, Option<OwnedFd>>,
     events: VecDeque<Event>,
     logs: BTreeMap<String, VecDeque<u8>>,
 }
@@ -143,13 +147,14 @@ impl Record {
         (Self { counts, books: Mutex::default() }, receiver)
     }
 
-    /// Numbers a new call and notes its first event.
-    pub(super) fn open(&self, first: EventKind) -> CallId {
+    /// Numbers a new call and notes its first event. `line` is what its caller closes when it lets go of it.
+    pub(super) fn open(&self, first: EventKind, line: Option<OwnedFd>) -> CallId {
         let mut books = self.books();
         books.last_call = books.last_call.saturating_add(1);
         let call = CallId(books.last_call);
         if matches!(first, EventKind::Requested { .. }) {
-            books.asked.insert(call);
+            books.asked.retain(|_, line| !line.as_ref().is_some_and(is_closed));
+            books.asked.insert(call, line);
         }
         let asked = u64::try_from(books.asked.len()).unwrap_or(u64::MAX);
         books.push(Event { call, kind: first });
@@ -192,6 +197,11 @@ impl Record {
         self.counts.send_modify(change);
     }
 
+    /// The broker's stop cuts a call off that has no end.
+    pub(super) fn forget(&self, call: CallId) {
+        self.books().asked.remove(&call);
+    }
+
     /// Adds to the log of a VM's services.
     pub(super) fn log(&self, target: &str, bytes: &[u8]) {
         let mut books = self.books();
@@ -213,6 +223,12 @@ impl Record {
         // Nothing is left half done by a panic: there is none between the steps.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the other end was closed.
+fn is_closed(line: &OwnedFd) -> bool {
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    matches!(recv(line.as_raw_fd(), &mut [0], flags), Ok(0) | Err(Errno::ECONNRESET))
 }
 
 impl Books {
@@ -278,11 +294,22 @@ mod tests {
             EventKind::Ended(Ending::Missing),
         ];
         for end in ends {
-            let (first, second) = (record.open(requested()), record.open(requested()));
+            let (first, second) = (record.open(requested(), None), record.open(requested(), None));
             record.note(first, EventKind::WaitsForStart);
             record.note(first, end);
             record.note(second, EventKind::Ended(Ending::Lost));
         }
         assert_eq!(counts.borrow().max_asked, 2);
+        // A caller that has let go is not counted, whether that was heard of or not.
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (_held, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let gone = record.open(requested(), Some(ours.into()));
+        record.open(requested(), Some(other.into()));
+        drop(theirs);
+        record.open(requested(), None);
+        assert_eq!(counts.borrow().max_asked, 2);
+        record.note(gone, EventKind::CallerGone);
+        record.open(requested(), None);
+        assert_eq!(counts.borrow().max_asked, 3);
     }
 }
