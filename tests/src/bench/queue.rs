@@ -237,6 +237,8 @@ async fn rest(programs: Programs, sources: u32, length: Duration) -> Result<Idle
     let mut events = watching(&environment).await?;
     environment.login(&MARLOW).await?;
     until_synced(&mut events).await?;
+    // Each key that came with that is looked at, once in its life. That is work, and is told when it is done.
+    while !matches!(events.next_event().await?, Event::SourcesChanged(_)) {}
     let processes = proxies(&environment, Scope::Metadata);
     let cpu_ms = || -> Result<(u64, u64), BenchError> {
         let mut of_proxies = 0;
