@@ -57,6 +57,13 @@ pub(super) struct Erasing {
     pub(super) wake: Option<Instant>,
 }
 
+impl Erasing {
+    /// Whether something is still to be erased, as far as is known.
+    pub(super) fn is_open(&self) -> bool {
+        self.log || self.pages || self.left || self.fault.is_some()
+    }
+}
+
 /// An erasure that runs.
 #[derive(Debug)]
 struct Running {
@@ -206,8 +213,7 @@ impl Engine {
             self.erase();
             return;
         }
-        let open = self.erasing.log || self.erasing.pages || self.erasing.left || self.erasing.fault.is_some();
-        if !open && self.erasing.gone > 0 {
+        if !self.erasing.is_open() && self.erasing.gone > 0 {
             let gone = std::mem::take(&mut self.erasing.gone);
             self.emit(Event::Erased(gone));
         }

@@ -205,7 +205,7 @@ impl Engine {
             match erases {
                 Erases::Records => self.erase_pages(),
                 Erases::Rows => self.erase_log(),
-                Erases::Nothing if changed => self.erase(),
+                Erases::Nothing if changed || self.erasing.is_open() => self.erase(),
                 Erases::Nothing => {}
             }
             if wrote || self.keys_left {
