@@ -34,7 +34,7 @@ pub(super) struct Erasing {
     running: Option<Running>,
     /// Something is doomed since the running one looked.
     again: bool,
-    /// Something that was in use had to be left.
+    /// Something that was in use had to be left, or may be doomed and nobody knows.
     left: bool,
     /// Something has gone from the database that may be in its log.
     log: bool,
@@ -144,6 +144,11 @@ impl Engine {
         let erasing =
             async move { Ended::Erased(Box::new(erase(&store, &files, &busy, leftover, Arc::new(())).await)) };
         self.erasing.running = Some(Running { task: self.tasks.spawn(erasing).id(), begun, pages, archive });
+    }
+
+    /// Something may be doomed since a sync of which nobody knows what it did: that is looked for after the next one.
+    pub(super) fn erase_with_the_next_sync(&mut self) {
+        self.erasing.left = true;
     }
 
     /// Erases what was in use when it was last tried.

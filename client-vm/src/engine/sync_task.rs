@@ -54,6 +54,12 @@ impl SyncEnded {
     pub(super) fn panicked() -> Self {
         Self { call: None, result: Err(SyncStop::Panicked) }
     }
+
+    /// A sync was told to stop.
+    #[cfg(test)]
+    pub(super) fn cancelled() -> Self {
+        Self { call: None, result: Err(SyncStop::Failed(SyncFailure::Cancelled)) }
+    }
 }
 
 /// Why a sync did not succeed.
@@ -100,6 +106,15 @@ impl SyncStop {
             },
             Self::Failed(SyncFailure::Snapshot(_) | SyncFailure::Store(_)) => true,
             Self::Failed(SyncFailure::Cancelled) | Self::Open(_) | Self::Panicked => false,
+        }
+    }
+
+    /// Whether it may have been applied all the same.
+    pub(super) fn may_have_written(&self) -> bool {
+        match self {
+            Self::Failed(SyncFailure::Store(_)) | Self::Panicked => true,
+            Self::Failed(SyncFailure::Call { .. } | SyncFailure::Snapshot(_) | SyncFailure::Cancelled)
+            | Self::Open(_) => false,
         }
     }
 

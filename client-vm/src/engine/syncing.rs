@@ -168,7 +168,8 @@ impl Engine {
         let expired =
             !running.cancel.is_cancelled() && ended.result.as_ref().err().is_some_and(SyncStop::is_unauthorized);
         let reached = ended.result.as_ref().map_or_else(SyncStop::reached_the_server, |_| true);
-        let (mut after, mut wrote, mut changed, mut erases) = (None, false, false, Erases::Nothing);
+        let (mut after, mut wrote, mut erases) = (None, false, Erases::Nothing);
+        let changed;
         let report = match ended.result {
             Ok(Synced { report, changed_sources, effects, held, erased }) => {
                 tracing::info!(rows = report.rows_written, unreadable = report.counts.unreadable, "sync succeeded");
@@ -182,7 +183,14 @@ impl Engine {
                 after = Some(effects);
                 report
             }
-            Err(stop) => self.report_stop(&running, stop).await,
+            Err(stop) => {
+                // What it has written is no news to the next one.
+                changed = stop.may_have_written();
+                if changed {
+                    self.erase_with_the_next_sync();
+                }
+                self.report_stop(&running, stop).await
+            }
         };
         self.history.report = Some(report.clone());
         give_all(running.waiting, &outcome_for_waiting(&report));
@@ -337,8 +345,7 @@ impl Engine {
 
     /// The running sync ends as one that was told to.
     pub(super) async fn end_hanging_sync(&mut self) {
-        let cancelled = SyncStop::Failed(crate::sync::SyncFailure::Cancelled);
-        self.sync_ended(SyncEnded { call: None, result: Err(cancelled) }).await;
+        self.sync_ended(SyncEnded::cancelled()).await;
     }
 }
 

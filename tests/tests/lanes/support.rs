@@ -41,18 +41,19 @@ most_wait_ms = 200
 
 /// An environment of that configuration, with its daemon. The key is out of reach: what is fetched stays as it came.
 pub(crate) async fn environment(sources: u32, items: u32, config: &str) -> Environment {
-    let mut options = EnvironmentOptions::with_sources(sources, items).unwrap();
-    options.client_config = config.to_owned();
-    options.key = KeyAccess::Unreachable;
-    Environment::with_daemon(options).await.unwrap()
+    start(sources, items, config, None).await
 }
 
 /// The same, behind a proxy that waits so long, and no longer.
 pub(crate) async fn impatient(sources: u32, items: u32, config: &str, patience: Patience) -> Environment {
+    start(sources, items, config, Some(patience)).await
+}
+
+async fn start(sources: u32, items: u32, config: &str, patience: Option<Patience>) -> Environment {
     let mut options = EnvironmentOptions::with_sources(sources, items).unwrap();
     options.client_config = config.to_owned();
     options.key = KeyAccess::Unreachable;
-    options.patience = Some(patience);
+    options.patience = patience;
     Environment::with_daemon(options).await.unwrap()
 }
 

@@ -10,7 +10,9 @@ use tokio::sync::broadcast::Receiver;
 
 use super::*;
 use crate::engine::EngineParts;
+use crate::engine::erasing::Erasing;
 use crate::engine::session::OpenSession;
+use crate::engine::sync_task::SyncEnded;
 use crate::files::{FileNumber, Room};
 use crate::store::Store;
 use crate::store::outbox::ItemName;
@@ -226,6 +228,14 @@ async fn only_a_sync_that_changed_something_has_the_lanes_read_anew() {
         let _waiting = engine.hanging_sync();
         engine.end_sync_well(rows_written).await;
         assert_eq!(engine.downloading.files.due.is_empty(), rows_written > 0, "{rows_written} rows");
+    }
+    // Of the first nobody knows whether it was applied, and to the next one what it has written is nothing new.
+    for (unknown, ended) in [(true, SyncEnded::panicked()), (false, SyncEnded::cancelled())] {
+        (engine.downloading.messages, engine.downloading.files) = (due([]), due([(file(1), 5)]));
+        engine.erasing = Erasing::default();
+        let _waiting = engine.hanging_sync();
+        engine.sync_ended(ended).await;
+        assert_eq!((engine.downloading.files.due.is_empty(), engine.erasing.is_open()), (unknown, unknown));
     }
 }
 
