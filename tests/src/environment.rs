@@ -218,6 +218,9 @@ pub enum EnvironmentError {
         /// How long it was waited for.
         bound: Duration,
     },
+    /// An act will never be done.
+    #[error("an act has ended and is not done: {0}")]
+    NotDone(Value),
     /// A command printed what is no JSON object.
     #[error("`splitdrop {0}` printed no JSON object")]
     NotJson(String),

@@ -495,9 +495,8 @@ async fn q4_r3_what_an_editor_holds_is_not_sent_by_whoever_has_signed_in_meanwhi
 
     // What the message says can be done.
     let mut watch = environment.watch().await.unwrap();
-    let replied = environment.run(["reply", source], &kept).await.unwrap();
-    assert_eq!(replied.code, Some(0), "{replied:?}");
-    while watch.until("act").await.unwrap()["step"] != "confirmed" {}
+    let replied = environment.json(&["reply", source], &kept).await.unwrap();
+    watch.until_done(replied["acts"][0]["act"].as_u64().unwrap()).await.unwrap();
     control.with_world(|world| {
         let marlow = &world.journalist_named(MARLOW.username).unwrap().id;
         let by_marlow =

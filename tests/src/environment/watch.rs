@@ -45,6 +45,25 @@ impl Watch {
         self.until_within(NAMED_EVENT_DEADLINE, name).await
     }
 
+    /// Waits until this act is done: the server's answer says so (`confirmed`), or a snapshot that came first shows it
+    /// (`settled`). Which of the two it is where a sync runs beside the act is a matter of moments.
+    ///
+    /// # Errors
+    /// As [`Self::until`]; [`EnvironmentError::NotDone`] when the act ends otherwise.
+    pub async fn until_done(&mut self, act: u64) -> Result<Value, EnvironmentError> {
+        loop {
+            let event = self.until("act").await?;
+            if event.pointer("/act").and_then(Value::as_u64) != Some(act) {
+                continue;
+            }
+            match event.pointer("/step").and_then(Value::as_str) {
+                Some("confirmed" | "settled") => return Ok(event),
+                Some("refused" | "gone" | "not_listed") => return Err(EnvironmentError::NotDone(event)),
+                _other => {}
+            }
+        }
+    }
+
     async fn until_within(&mut self, bound: Duration, name: &str) -> Result<Value, EnvironmentError> {
         let found = async {
             loop {
@@ -84,5 +103,20 @@ mod tests {
         assert!(matches!(&error, EnvironmentError::OtherEvents { name, .. } if name == "b"), "{error}");
         // One that has ended has no events.
         assert!(matches!(watch("exit 0").until("b").await, Err(EnvironmentError::NoEvent)));
+    }
+
+    #[tokio::test]
+    async fn an_act_is_done_by_its_answer_or_by_a_snapshot() {
+        let events = r#"
+            {"event":"act","act":1,"step":"confirmed"}
+            {"event":"act","act":2,"step":"postponed"}
+            {"event":"act","act":2,"step":"settled"}
+            {"event":"act","act":3,"step":"gone"}
+            {"event":"act","act":4,"step":"confirmed"}"#;
+        let mut watch = watch(&format!("echo '{events}' | tail -n +2; exec cat"));
+        assert_eq!(watch.until_done(2).await.unwrap().pointer("/step").unwrap(), "settled");
+        let error = watch.until_done(3).await.unwrap_err();
+        assert!(matches!(error, EnvironmentError::NotDone(_)), "{error}");
+        assert_eq!(watch.until_done(4).await.unwrap().pointer("/step").unwrap(), "confirmed");
     }
 }

@@ -168,13 +168,7 @@ impl Story {
 
     /// Waits until the server has done what an act asks for.
     pub(crate) async fn until_done(&mut self, act: u64) {
-        let watch = self.watch.as_mut().unwrap();
-        loop {
-            let event = watch.until("act").await.unwrap();
-            if event["act"] == act && (event["step"] == "confirmed" || event["step"] == "settled") {
-                return;
-            }
-        }
+        self.watch.as_mut().unwrap().until_done(act).await.unwrap();
     }
 
     /// Asks for an item that cannot be had, and no longer once the server was asked for it.

@@ -125,9 +125,9 @@ async fn d5_a_deletion_stops_downloads_and_what_was_fetched_goes_with_its_confir
     );
     environment.json(&["download", file.as_str()], "").await.unwrap();
     until_download(&mut watch, &file, "started").await;
-    environment.json(&["delete", "source", source.as_str(), "--yes"], "").await.unwrap();
+    let deletion = environment.json(&["delete", "source", source.as_str(), "--yes"], "").await.unwrap();
     until_download(&mut watch, &file, "stopped").await;
-    until_done(&mut watch).await;
+    watch.until_done(deletion["acts"][0]["act"].as_u64().unwrap()).await.unwrap();
     // The files go behind the confirmation, with the next sync at the latest.
     loop {
         watch.until("sync_ended").await.unwrap();

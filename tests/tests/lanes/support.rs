@@ -154,13 +154,3 @@ pub(crate) async fn cut_off(environment: &Environment) {
 pub(crate) fn reconnect(environment: &Environment) {
     environment.socks().open_port().unwrap();
 }
-
-/// Waits until an act is done: the server says so, or a sync shows it before that.
-pub(crate) async fn until_done(watch: &mut Watch) {
-    loop {
-        let event = watch.until("act").await.unwrap();
-        if event["step"] == "confirmed" || event["step"] == "settled" {
-            return;
-        }
-    }
-}

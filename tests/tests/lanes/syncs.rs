@@ -51,9 +51,9 @@ async fn s1_syncs_go_on_after_failures_and_what_was_paused_goes_on_with_the_firs
     let id = environment.json(&["sources"], "").await.unwrap()["sources"][0]["uuid"].as_str().unwrap().to_owned();
     environment.json(&["seen", &id], "").await.unwrap();
     let starred = environment.json(&["sources"], "").await.unwrap()["sources"][0]["starred"].as_bool().unwrap();
-    environment.json(&[if starred { "unstar" } else { "star" }, &id], "").await.unwrap();
+    let mark = environment.json(&[if starred { "unstar" } else { "star" }, &id], "").await.unwrap();
     reconnect(&environment);
-    until_done(&mut watch).await;
+    watch.until_done(mark["acts"][0]["act"].as_u64().unwrap()).await.unwrap();
     while watch.until("sync_ended").await.unwrap()["sync"]["outcome"] == "failed" {}
     let status = environment.json(&["status"], "").await.unwrap();
     assert_eq!(status["paused"], serde_json::json!([]), "{status}");

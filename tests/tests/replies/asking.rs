@@ -68,7 +68,7 @@ async fn a_reply_goes_out_after_a_yes_and_after_a_no_only_by_the_users_word() {
     environment.json(&["retry", &act.to_string()], "").await.unwrap();
     let asked = question(&environment).await;
     environment.broker().questions().answer(asked.call, Reply::Yes(None)).unwrap();
-    while watch.until("act").await.unwrap()["step"] != "confirmed" {}
+    watch.until_done(act).await.unwrap();
     assert_eq!(questions(&environment), 2);
     environment.stop().await.unwrap();
 }

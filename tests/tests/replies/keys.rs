@@ -226,13 +226,7 @@ async fn r5_a_reply_that_waits_when_its_key_is_prolonged_goes_by_itself() {
     set_key(&environment, &source, &pair.expiring(Some(LATER)).unwrap());
     mend(&environment, cut);
     refresh(&environment).await;
-    loop {
-        let event = watch.until("act").await.unwrap();
-        assert_ne!(event["step"], "refused", "{event}");
-        if event["step"] == "confirmed" {
-            break;
-        }
-    }
+    watch.until_done(act).await.unwrap();
     until_listed(&environment, &mut watch, &source, act).await;
     assert_told(&environment, &source, &["waits"]).await;
     environment.stop().await.unwrap();

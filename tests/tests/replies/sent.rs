@@ -104,7 +104,7 @@ async fn q3_a_reply_does_not_wait_behind_three_hundred_downloads() {
     let mut watch = environment.watch().await.unwrap();
     for source in &ids[..2] {
         let act = reply(&environment, source, TEXT).await;
-        until_act(&mut watch, act, "confirmed").await;
+        watch.until_done(act).await.unwrap();
     }
     let messages = status(&environment).await["lanes"]["messages"].clone();
     let open = messages["waiting"].as_u64().unwrap() + messages["running"].as_u64().unwrap();

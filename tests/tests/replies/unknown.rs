@@ -5,7 +5,7 @@ use std::process::Stdio;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-use staging::environment::{Environment, Watch};
+use staging::environment::Environment;
 use staging::generator::MARLOW;
 use staging::qrexec::broker::EventKind;
 use staging::server::{Command, Fault, FaultAct, LoggedRequest, Matching};
@@ -36,17 +36,6 @@ fn fates() -> Vec<(FaultAct, bool)> {
     ]
 }
 
-/// Waits until a reply is settled: what was not told in an answer is told by a snapshot.
-async fn until_settled(watch: &mut Watch, act: u64) {
-    loop {
-        let event = watch.until("act").await.unwrap();
-        assert_ne!(event["step"], "refused", "{event}");
-        if event["act"] == act && (event["step"] == "confirmed" || event["step"] == "settled") {
-            return;
-        }
-    }
-}
-
 /// Whether a whole snapshot was asked for after the first of two requests had ended and before the second began.
 fn is_snapshot_between(environment: &Environment, first: &LoggedRequest, second: &LoggedRequest) -> bool {
     let Some(ended) = first.ended else { return false };
@@ -73,7 +62,7 @@ async fn r1_whatever_becomes_of_the_answer_the_reply_is_stored_once() {
         let rule = fails(&environment, fate.clone(), 1);
         let act = reply(&environment, source, &text).await;
         until_act(&mut watch, act, "postponed").await;
-        until_settled(&mut watch, act).await;
+        watch.until_done(act).await.unwrap();
         until_listed(&environment, &mut watch, source, act).await;
         release(&environment, rule);
         texts.push(text);
@@ -118,7 +107,7 @@ async fn r1_a_reply_that_finds_no_way_is_not_sent_and_goes_once_there_is_one() {
         assert_eq!(sendings(&environment).len(), before);
         assert!(environment.socks().remove_fault(fault));
         refresh(&environment).await;
-        until_settled(&mut watch, act).await;
+        watch.until_done(act).await.unwrap();
         until_listed(&environment, &mut watch, source, act).await;
         assert_eq!(sendings(&environment).len(), before + 1, "{way:?}");
         texts.push(text);
@@ -158,7 +147,7 @@ async fn r1_a_snapshot_from_before_the_end_of_the_attempt_decides_nothing() {
         assert_eq!(state(&environment, source, act).await, ("unconfirmed".to_owned(), "once".to_owned()));
         assert_eq!(sendings(&environment).len(), 1, "nothing is known that says that it is not there");
         release(&environment, second);
-        until_settled(&mut watch, act).await;
+        watch.until_done(act).await.unwrap();
         until_listed(&environment, &mut watch, source, act).await;
         assert_eq!(sendings(&environment).len(), if took_effect { 1 } else { 2 });
         assert_told(&environment, source, &["once"]).await;
@@ -180,7 +169,7 @@ async fn r1_an_id_of_ours_that_is_taken_says_that_it_was_stored() {
     until_held(&environment, second).await;
     happens(&environment, Command::ThawLists);
     release(&environment, second);
-    until_act(&mut watch, act, "confirmed").await;
+    watch.until_done(act).await.unwrap();
     until_listed(&environment, &mut watch, source, act).await;
     let statuses: Vec<_> = sendings(&environment).iter().map(|one| one.status).collect();
     assert_eq!(statuses[1], Some(409), "{statuses:?}");
@@ -197,7 +186,7 @@ async fn r1_a_request_that_arrives_after_the_next_one_stores_nothing_more() {
     environment.server().control().add_fault(late).unwrap();
     let mut watch = environment.watch().await.unwrap();
     let act = reply(&environment, source, "once").await;
-    until_settled(&mut watch, act).await;
+    watch.until_done(act).await.unwrap();
     until_listed(&environment, &mut watch, source, act).await;
     let over = |one: &LoggedRequest| one.method == "POST" && one.path.ends_with("/replies") && one.ended.is_some();
     until_log(&environment, |log| log.requests().filter(|one| over(one)).count() >= 2).await;
