@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use staging::environment::{Environment, EnvironmentOptions, QUIET};
+use staging::environment::Environment;
 use staging::generator::KeyPair;
 use staging::server::{Command, KeyChoice, Whose};
 
@@ -11,13 +11,6 @@ use crate::support::*;
 /// Far away, and earlier.
 const LATER: Timestamp = Timestamp::constant(4_000_000_000, 0);
 const PAST: Timestamp = Timestamp::constant(1_500_000_000, 0);
-
-/// Nothing is tried twice while a test runs, but for a sync that reaches the server.
-fn no_second_try() -> EnvironmentOptions {
-    let mut options = options(2, "");
-    options.client_config = format!("{QUIET}[acts]\nfirst_wait_ms = 600000\nmost_wait_ms = 600000\n");
-    options
-}
 
 async fn held_keys(environment: &Environment) -> u64 {
     status(environment).await["openpgp"]["held_keys"].as_u64().unwrap()

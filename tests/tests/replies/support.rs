@@ -28,6 +28,13 @@ pub(crate) fn options(sources: u32, settings: &str) -> EnvironmentOptions {
     options
 }
 
+/// Two sources, and nothing is tried twice while a test runs, but for a sync that reaches the server.
+pub(crate) fn no_second_try() -> EnvironmentOptions {
+    let mut options = options(2, "");
+    options.client_config = format!("{QUIET}[acts]\nfirst_wait_ms = 600000\nmost_wait_ms = 600000\n");
+    options
+}
+
 /// An environment of such a world, where MARLOW is signed in and the first sync has ended, and the sources' ids.
 pub(crate) async fn signed_in(sources: u32) -> (Environment, Vec<String>) {
     signed_in_to(options(sources, "")).await

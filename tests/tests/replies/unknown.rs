@@ -84,7 +84,7 @@ async fn r1_whatever_becomes_of_the_answer_the_reply_is_stored_once() {
 /// Case R1.
 #[tokio::test(flavor = "multi_thread")]
 async fn r1_a_reply_that_finds_no_way_is_not_sent_and_goes_once_there_is_one() {
-    let (environment, ids) = signed_in(2).await;
+    let (environment, ids) = signed_in_to(no_second_try()).await;
     let source = ids[0].as_str();
     let mut watch = environment.watch().await.unwrap();
     let ways = [
