@@ -193,8 +193,10 @@ impl Engine {
             }
         };
         self.history.report = Some(report.clone());
-        give_all(running.waiting, &outcome_for_waiting(&report));
+        let told = outcome_for_waiting(&report);
+        // Who has waited for the end, and listens from then on, is not told of it again.
         self.emit(Event::SyncEnded(report));
+        give_all(running.waiting, &told);
         if expired {
             self.session = SessionState::Out;
             self.leave(SessionEnd::Expired);
