@@ -11,10 +11,8 @@ use super::exit::{CliError, Exit};
 use crate::daemon::READY;
 use crate::settings::Settings;
 
-/// How long a started daemon may take until it listens.
+/// How long a started daemon may take until it listens, whoever has started it.
 const START_DEADLINE: Duration = Duration::from_secs(20);
-/// How long a daemon that somebody else has just started may take from its lock to its socket.
-const OTHERS_START_DEADLINE: Duration = Duration::from_secs(3);
 /// How often it is looked for meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How much of a failed daemon's message is shown, in bytes.
@@ -29,7 +27,7 @@ pub(super) async fn connect(settings: &Settings, start: bool) -> Result<Client, 
         Ok(()) => Ok(Client::connect(&settings.socket).await?),
         // Somebody else may have started one at the same time.
         Err(NotReady { words, another_runs }) => {
-            let patience = if another_runs { OTHERS_START_DEADLINE } else { Duration::ZERO };
+            let patience = if another_runs { START_DEADLINE } else { Duration::ZERO };
             others_daemon(settings, patience).await.ok_or(CliError::NotStarted(words))
         }
     }

@@ -18,8 +18,8 @@ use crate::store::{mirror, outbox};
 
 /// How long the logout call may go on after the session has ended here.
 const LOGOUT_DEADLINE: Duration = Duration::from_secs(10);
-/// How long it may go on once the daemon ends.
-const LAST_LOGOUT_DEADLINE: Duration = Duration::from_secs(1);
+/// How long it may go on once the daemon ends: a new connection through Tor takes a second or two.
+const LAST_LOGOUT_DEADLINE: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) enum SessionState {
@@ -233,21 +233,46 @@ impl Engine {
     pub(super) fn tell_server(&mut self, token: Token, api_level: ApiLevel) {
         let (proxy, quit) = (self.proxy.clone(), self.quit.clone());
         self.tasks.spawn(async move {
-            let patience = async {
-                let allowed = LOGOUT_DEADLINE + proxy.patience_of_dom0(Scope::Session);
-                tokio::select! {
-                    () = tokio::time::sleep(allowed) => {}
-                    () = quit.cancelled() => tokio::time::sleep(LAST_LOGOUT_DEADLINE).await,
-                }
-            };
+            let allowed = LOGOUT_DEADLINE + proxy.patience_of_dom0(Scope::Session);
             tokio::select! {
                 told = proxy.logout(token, api_level, LOGOUT_DEADLINE) => match told {
                     Ok(()) => tracing::info!("the server has ended the session"),
                     Err(error) => tracing::warn!(kind = ?failure::of_proxy(&error).kind, "the logout call failed"),
                 },
-                () = patience => tracing::warn!("the logout call took too long"),
+                () = too_long(allowed, &quit) => tracing::warn!("the logout call took too long"),
             }
             Ended::Done
         });
+    }
+}
+
+/// Waits for longer than the logout call may take: `allowed`, and a moment once the daemon ends.
+async fn too_long(allowed: Duration, quit: &CancellationToken) {
+    tokio::select! {
+        () = tokio::time::sleep(allowed) => {}
+        () = quit.cancelled() => tokio::time::sleep(LAST_LOGOUT_DEADLINE).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Case Q4.
+    #[tokio::test(start_paused = true)]
+    async fn q4_the_logout_call_holds_up_a_daemon_that_ends_for_a_moment_only() {
+        let quit = CancellationToken::new();
+        let began = Instant::now();
+        too_long(LOGOUT_DEADLINE, &quit).await;
+        assert_eq!(began.elapsed(), LOGOUT_DEADLINE);
+        let began = Instant::now();
+        let ending = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            quit.cancel();
+        };
+        tokio::join!(too_long(LOGOUT_DEADLINE, &quit), ending);
+        assert_eq!(began.elapsed(), Duration::from_secs(3) + LAST_LOGOUT_DEADLINE);
     }
 }
