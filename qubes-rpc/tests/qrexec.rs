@@ -344,12 +344,20 @@ async fn a_call_whose_process_has_ended_gives_its_place_back_though_somebody_sti
 #[tokio::test]
 async fn a_call_that_is_being_closed_makes_room_at_once_for_what_cannot_wait() {
     let mut stand = Stand::new(STUBBORN);
-    let call = sure(stand.open(DAY)).await.unwrap();
-    let process = stand.pid().await;
-    // The two seconds that the program has to end by itself do not pass while somebody waits urgently.
-    let before = tokio::time::Instant::now();
-    let (place, ()) = sure(async { tokio::join!(stand.places.take_urgently(), call.close()) }).await;
-    assert!(before.elapsed() < Duration::from_millis(1_500), "{:?}", before.elapsed());
-    assert!(!process.exists(), "a process is left");
-    drop(place);
+    let mut took = Vec::new();
+    // The two seconds that the program has to end by itself do not pass while somebody waits urgently. A busy machine may
+    // stand still for as long, but not each time.
+    for _ in 0..5 {
+        let call = sure(stand.open(DAY)).await.unwrap();
+        let process = stand.pid().await;
+        let before = tokio::time::Instant::now();
+        let (place, ()) = sure(async { tokio::join!(stand.places.take_urgently(), call.close()) }).await;
+        took.push(before.elapsed());
+        assert!(!process.exists(), "a process is left");
+        drop(place);
+        if took.last().is_some_and(|took| *took < Duration::from_millis(1_500)) {
+            return;
+        }
+    }
+    panic!("{took:?}");
 }

@@ -62,7 +62,7 @@ const CONFIG: &str = "config.toml";
 const KEY_FILE: &str = "newsroom.asc";
 
 /// How long a daemon may take to listen, and to end.
-const DAEMON_DEADLINE: Duration = Duration::from_secs(30);
+const DAEMON_DEADLINE: Duration = Duration::from_secs(120);
 /// How long services get to end when the environment stops.
 const GRACE: Duration = Duration::from_secs(2);
 

@@ -4,15 +4,19 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// All files and directories under `directory`. Links are not followed.
+/// All files and directories under `directory`. Links are not followed; a directory below that goes meanwhile is empty.
 ///
 /// # Errors
 /// The operating system's.
 pub fn walk(directory: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     let mut directories = vec![directory.to_owned()];
-    while let Some(directory) = directories.pop() {
-        for entry in std::fs::read_dir(directory)? {
+    while let Some(next) = directories.pop() {
+        let entries = match std::fs::read_dir(&next) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && next != directory => continue,
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 directories.push(entry.path());
@@ -29,12 +33,14 @@ pub fn walk(directory: &Path) -> io::Result<BTreeSet<PathBuf>> {
 /// The operating system's; a file that goes meanwhile holds nothing.
 pub fn files_with(directory: &Path, wanted: &[u8]) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for path in walk(directory)? {
+    // A database's log before the database: what moves meanwhile moves into the database.
+    for path in walk(directory)?.into_iter().rev() {
         let is_named = path.file_name().is_some_and(|name| holds(name.as_encoded_bytes(), wanted));
         if is_named || holds(&read(&path)?, wanted) {
             found.push(path);
         }
     }
+    found.reverse();
     Ok(found)
 }
 

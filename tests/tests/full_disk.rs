@@ -154,8 +154,8 @@ async fn t1_a_full_disk_loses_nothing_and_everything_goes_on_when_there_is_room(
     environment.json(&["download", file.as_str(), "--no-wait"], "").await.unwrap();
 
     // What is left is the database's: nothing is fetched, and all else is as ever.
-    leave(&environment, LITTLE).await;
     let mut watch = environment.watch().await.unwrap();
+    leave(&environment, LITTLE).await;
     environment.json(&["resume"], "").await.unwrap();
     let paused = watch.until("queue_paused").await.unwrap();
     assert_eq!(paused["reason"], "no_room", "{paused}");

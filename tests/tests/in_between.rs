@@ -25,8 +25,13 @@ async fn status_knows_the_proxy_while_the_first_sync_runs() {
     environment.login(&MARLOW).await.unwrap();
     watch.until("sync_started").await.unwrap();
     environment.socks().wait_for(|counts| counts.established == 5).await;
-    let status = environment.json(&["status"], "").await.unwrap();
-    assert_eq!((&status["proxy"]["state"], &status["proxy"]["tor"]), (&json!("connected"), &json!(true)), "{status}");
+    let mut status = environment.json(&["status"], "").await.unwrap();
+    while status["proxy"]["state"] != "connected" {
+        // The sync cannot end, so the proxy stays; a busy one may be late with its answer.
+        assert!(status["sync"]["running"].is_object(), "{status}");
+        status = environment.json(&["status"], "").await.unwrap();
+    }
+    assert_eq!(status["proxy"]["tor"], true, "{status}");
     assert!(status["sync"]["running"]["started"].is_string());
     gate.open();
     assert_eq!(watch.until("sync_ended").await.unwrap()["sync"]["outcome"], "ok");
@@ -41,13 +46,11 @@ async fn a_login_that_is_given_up_leaves_no_session_at_the_server() {
     let logout = async {
         environment.socks().wait_for(|counts| counts.established == 1).await;
         environment.json(&["logout"], "").await.unwrap();
+        // Only now the server hears of the login, and accepts it.
+        gate.open();
     };
     let (login, ()) = tokio::join!(login, logout);
     assert_eq!(login.unwrap().code, Some(1), "given up");
-    let status = environment.json(&["status"], "").await.unwrap();
-    assert_eq!(status["session"], json!({ "state": "signed_out" }));
-    // Only now the server hears of the login, and accepts it.
-    gate.open();
     let control = environment.server().control();
     control.wait_for_log(|log| log.count("POST", "/api/v1/logout") == 1).await;
     assert_eq!(control.count("POST", "/api/v1/token"), 1);

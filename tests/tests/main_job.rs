@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use staging::clock::Clock;
 use staging::environment::{Environment, EnvironmentOptions};
 use staging::generator::MARLOW;
 use staging::server::{
@@ -191,6 +192,8 @@ const ATTEMPTS: usize = 5;
 async fn somebody_who_tried_too_often_is_refused_with_the_right_code_and_signs_in_a_minute_later() {
     let mut options = EnvironmentOptions::with_sources(1, 1).unwrap();
     options.server.throttle_logins = true;
+    // All of it is within the server's minute, however long it takes here.
+    options.server.clock = Clock::fixed(jiff::Timestamp::now());
     let environment = Environment::with_daemon(options).await.unwrap();
     let right = environment.credentials(&MARLOW);
     let wrong = right.replace(MARLOW.passphrase, "an entirely different passphrase");

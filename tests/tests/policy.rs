@@ -200,9 +200,9 @@ async fn a_mark_that_dom0_says_no_to_is_refused_and_asked_about_again_only_by_th
     while watch.until("act").await.unwrap()["step"] != "refused" {}
     environment.json(&["refresh"], "").await.unwrap();
     assert_eq!(questions(&environment), 1);
-    environment.json(&[star, id], "").await.unwrap();
+    let again = environment.json(&[star, id], "").await.unwrap();
     answer(&environment, Reply::Yes(None)).await;
-    while watch.until("act").await.unwrap()["step"] != "confirmed" {}
+    watch.until_done(again["acts"][0]["act"].as_u64().unwrap()).await.unwrap();
     assert_eq!(questions(&environment), 2);
     environment.stop().await.unwrap();
 }

@@ -76,6 +76,9 @@ async fn the_server_is_reached_through_socks_alone_and_by_its_name() {
     assert_eq!(status["proxy"]["seccomp"], "enforced");
     assert!(environment.run(["status"], "").await.unwrap().stdout.contains("through Tor"));
     environment.json(&["logout"], "").await.unwrap();
+    // Its call comes after its answer, over a connection of its own.
+    environment.server().control().wait_for_log(|log| log.count("POST", "/api/v1/logout") == 1).await;
+    environment.broker().until(|counts| counts.open == 0).await;
 
     let counts = environment.socks().counts();
     assert_eq!(counts.requests, BTreeMap::from([(format!("{ONION}:{ONION_PORT}"), counts.established)]));

@@ -17,7 +17,7 @@ const GOOD: &str = r#"
     say 'BEGIN_DECRYPTION'; say 'DECRYPTION_INFO 2 9 0'; say 'PLAINTEXT 62 0 '
     say 'DECRYPTION_OKAY'; say 'GOODMDC'; say 'END_DECRYPTION'"#;
 /// Long enough for a shell to start, when there is much else to do.
-const SHORT: Duration = Duration::from_millis(700);
+const SHORT: Duration = Duration::from_secs(2);
 
 /// A message that the stand-ins only swallow.
 fn any() -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! Acts and sessions: an act belongs to its journalist, waits for them, and is never sent by anybody else.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use staging::environment::{Environment, QUIET, Watch};
 use staging::generator::{MARLOW, TERNBERG};
 use staging::processes;
-use staging::server::{Change, Command, Edit, Fault, FaultAct, LoggedRequest, Matching, Which};
+use staging::server::{Change, Command, Edit, Fault, FaultAct, LoggedRequest, Matching, RequestLog, Which};
 use staging::socks::{Act, Reply, SocksFault};
 
 use crate::support::*;
@@ -15,8 +16,6 @@ use crate::support::*;
 const STARS: &str = "/api/v1/sources/*/add_star";
 const TOKEN: &str = "/api/v1/token";
 const LOGOUT: &str = "/api/v1/logout";
-/// A bound for what must take a second, and must not take the ten of a logout call.
-const QUITS_WITHIN: Duration = Duration::from_secs(6);
 /// Less than the minute for which a proxy goes on that was not told to stop.
 const GIVEN_UP_WITHIN: Duration = Duration::from_secs(40);
 /// A bound for what hangs, not a measure.
@@ -69,11 +68,13 @@ fn ends(events: &[Value]) -> Vec<&str> {
     ends.map(|event| event["reason"].as_str().unwrap()).collect()
 }
 
-/// How many acts are done. The sync that begins with a session may show that before the answer is here.
+/// Whether an act is done. The sync that begins with a session may show that before the answer is here.
+fn is_done(event: &Value) -> bool {
+    event["event"] == "act" && (event["step"] == "confirmed" || event["step"] == "settled")
+}
+
 fn done(events: &[Value]) -> usize {
-    let is_done =
-        |event: &&Value| event["event"] == "act" && ["confirmed", "settled"].iter().any(|step| event["step"] == *step);
-    events.iter().filter(is_done).count()
+    events.iter().filter(|event| is_done(event)).count()
 }
 
 /// Case N1.
@@ -271,7 +272,14 @@ async fn q4_what_one_journalist_left_undone_is_never_done_by_another() {
 
     environment.json(&["logout"], "").await.unwrap();
     sign_in_again(&environment).await;
-    events_until_done(&mut watch, 3).await;
+    // One of them may be told twice, and there may be news of others.
+    let mut left = BTreeSet::from([starred_act, deleted_act, read_act]);
+    while !left.is_empty() {
+        let event = watch.next().await.unwrap();
+        if is_done(&event) {
+            left.remove(&event["act"].as_u64().unwrap());
+        }
+    }
     let record = |id: &str| record(&environment, id);
     let wanted = [
         Change::StarSet { source: record(sent) },
@@ -299,11 +307,10 @@ async fn q4_a_logout_returns_at_once_and_quitting_ends_its_call() {
     assert_eq!(state(&environment).await, "signed_out");
     until_held(&environment, logout, 1).await;
     // The proxy gives the acts up, though the server would go on.
-    tokio::time::timeout(GIVEN_UP_WITHIN, until_held(&environment, rule, 0)).await.unwrap();
-    let open = |request: &LoggedRequest| request.path == LOGOUT && request.ended.is_none();
-    assert!(environment.server().control().requests().iter().any(open), "the call goes on after the command");
-    let ended = tokio::time::timeout(QUITS_WITHIN, environment.stop_daemon(Signal::SIGTERM)).await;
-    assert_eq!(ended.unwrap().unwrap(), Some(0));
+    let given_up = |log: &RequestLog| !log.requests().any(|one| one.fault == Some(rule) && one.ended.is_none());
+    tokio::time::timeout(GIVEN_UP_WITHIN, until_log(&environment, given_up)).await.unwrap();
+    // The server goes on with the logout too, and keeps nobody from leaving.
+    assert_eq!(environment.stop_daemon(Signal::SIGTERM).await.unwrap(), Some(0));
     release(&environment, logout);
     environment.broker().until(|counts| counts.open == 0).await;
     let directory = environment.directory().to_owned();
@@ -318,9 +325,10 @@ async fn q4_a_session_is_over_though_its_logout_never_arrives() {
     let environment = signed_in(3, 2).await;
     environment.socks().close_port().unwrap();
     environment.socks().cut_all().await;
+    let started = environment.broker().counts().started;
     environment.json(&["logout"], "").await.unwrap();
     assert_eq!(state(&environment).await, "signed_out");
-    environment.broker().until(|counts| counts.open == 0).await;
+    environment.broker().until(|counts| counts.started > started && counts.open == 0).await;
     environment.socks().open_port().unwrap();
     let star = unstarred(&environment).await.swap_remove(0);
     assert_eq!(environment.run(["star", &star], "").await.unwrap().code, Some(4));

@@ -33,7 +33,7 @@ async fn d4_a_colleagues_deletion_stops_the_download_and_leaves_nothing() {
     refresh(&environment).await;
     let mut watch = environment.watch().await.unwrap();
     let path = format!("/api/v1/sources/*/submissions/{large}/download");
-    fault(&environment, &path, FaultAct::Drip { bytes: 200_000, every_ms: 50 });
+    fault(&environment, &path, FaultAct::Drip { bytes: 20_000, every_ms: 50 });
     download(&environment, &large).await;
     let mut step = String::new();
     while step != "progress" {

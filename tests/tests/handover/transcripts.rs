@@ -11,6 +11,7 @@ async fn a_transcript_is_the_whole_conversation_in_its_order_and_marks_nothing_s
     fetch(&environment, &items).await;
     // It stays here: what waits is part of it, and what is only begun is not.
     succeeds(&environment, &["pause"]).await;
+    environment.listed_with_keys().await.unwrap();
     succeeds(&environment, &["reply", source.as_str(), "--message", "Thank you."]).await;
     succeeds(&environment, &["reply", source.as_str(), "--draft", "--message", "not this"]).await;
     let text = succeeds(&environment, &["transcript", "candid marmot"]).await;

@@ -51,6 +51,7 @@ async fn a_document_is_open_until_it_is_closed_in_its_vm_and_the_command_waits_f
     assert_eq!(viewing(&environment).len(), 2, "a folder with a file");
     let again = fails(&environment, &["open", file.as_str()], 10).await;
     assert!(again.contains("is open already"), "{again}");
+    vms.until_calls(1).await;
     assert!(vms.close(0, End::code(0)));
     until(&mut watch, "viewer", &file, "closed").await;
     assert!(viewing(&environment).is_empty());
@@ -87,10 +88,11 @@ async fn q6_eight_open_documents_stop_nothing_and_a_ninth_is_refused() {
     let files = some_files(&environment, MOST + 1).await;
     let mut watch = environment.watch().await.unwrap();
     vms.stay(DOCUMENT);
-    for file in &files[..MOST] {
+    for (at, file) in files[..MOST].iter().enumerate() {
         succeeds(&environment, &["open", file.as_str(), "--no-wait"]).await;
+        // They are known by their order.
+        vms.until_calls(at + 1).await;
     }
-    vms.until_calls(MOST).await;
     let told = fails(&environment, &["open", files[MOST].as_str()], 10).await;
     assert!(told.contains("8 documents are open") && told.contains("close one"), "{told}");
     // A device VM's call is one more, and would be too many.

@@ -16,10 +16,10 @@ async fn queued(environment: &Environment, item: &RecordId) -> Option<serde_json
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_cannot_be_one_is_not_fetched() {
     let environment = environment(0, 0, ASKED).await;
-    environment.login(&MARLOW).await.unwrap();
+    environment.first_login(&MARLOW).await.unwrap();
+    let mut watch = environment.watch().await.unwrap();
     let (source, bomb, _) = newcomer(&environment, 3 << 20, 700);
     let good = message(&environment, &source);
-    let mut watch = environment.watch().await.unwrap();
     environment.json(&["refresh"], "").await.unwrap();
     until_download(&mut watch, &good, "stored").await;
     assert_eq!(content(&environment, &source, &bomb).await, "failed");
@@ -40,11 +40,11 @@ async fn a_message_that_cannot_be_one_is_not_fetched() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_passing_404_fails_no_message() {
     let environment = environment(0, 0, ASKED).await;
-    environment.login(&MARLOW).await.unwrap();
+    environment.first_login(&MARLOW).await.unwrap();
+    let mut watch = environment.watch().await.unwrap();
     let (_, first, file) = newcomer(&environment, 700, 3_000);
     let path = format!("/api/v1/sources/*/*/{first}/download");
     let missing = fault(&environment, &path, FaultAct::json(404, &serde_json::json!({})));
-    let mut watch = environment.watch().await.unwrap();
     environment.json(&["refresh"], "").await.unwrap();
     for _ in 0..2 {
         until_download(&mut watch, &first, "postponed").await;

@@ -65,10 +65,11 @@ async fn q1_messages_and_replies_are_fetched_once_each() {
 #[tokio::test(flavor = "multi_thread")]
 async fn q3_a_message_comes_while_a_file_is_being_fetched() {
     let environment = environment(0, 0, SOON).await;
-    environment.login(&MARLOW).await.unwrap();
-    let (source, first, file) = newcomer(&environment, 700, 3_000_000);
+    environment.first_login(&MARLOW).await.unwrap();
     let mut watch = environment.watch().await.unwrap();
+    let (source, first, file) = newcomer(&environment, 700, 3_000_000);
     environment.json(&["refresh"], "").await.unwrap();
+    until_download(&mut watch, &first, "stored").await;
     fault(
         &environment,
         &format!("/api/v1/sources/*/submissions/{file}/download"),
@@ -113,9 +114,9 @@ async fn q4_nothing_is_fetched_after_the_logout_and_the_next_journalist_goes_on(
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_a_deletion_stops_downloads_and_what_was_fetched_goes_with_its_confirmation() {
     let environment = environment(0, 0, SOON).await;
-    environment.login(&MARLOW).await.unwrap();
-    let (source, first, file) = newcomer(&environment, 700, 3_000_000);
+    environment.first_login(&MARLOW).await.unwrap();
     let mut watch = environment.watch().await.unwrap();
+    let (source, first, file) = newcomer(&environment, 700, 3_000_000);
     environment.json(&["refresh"], "").await.unwrap();
     until_download(&mut watch, &first, "stored").await;
     fault(
@@ -125,9 +126,11 @@ async fn d5_a_deletion_stops_downloads_and_what_was_fetched_goes_with_its_confir
     );
     environment.json(&["download", file.as_str()], "").await.unwrap();
     until_download(&mut watch, &file, "started").await;
+    let mut act = environment.watch().await.unwrap();
     let deletion = environment.json(&["delete", "source", source.as_str(), "--yes"], "").await.unwrap();
+    // Whichever comes first: each waits for a process.
     until_download(&mut watch, &file, "stopped").await;
-    watch.until_done(deletion["acts"][0]["act"].as_u64().unwrap()).await.unwrap();
+    act.until_done(deletion["acts"][0]["act"].as_u64().unwrap()).await.unwrap();
     // The files go behind the confirmation, with the next sync at the latest.
     loop {
         watch.until("sync_ended").await.unwrap();

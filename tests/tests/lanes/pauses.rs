@@ -1,5 +1,7 @@
 //! Why nothing is done, and what ends that.
 
+use std::collections::HashSet;
+
 use serde_json::json;
 use staging::generator::MARLOW;
 use staging::server::{Command, FaultAct};
@@ -21,9 +23,9 @@ most_wait_ms = 86400000
 #[tokio::test(flavor = "multi_thread")]
 async fn q2_a_network_failure_pauses_all_lanes_and_a_refresh_that_succeeds_lifts_it() {
     let environment = environment(2, 0, PATIENT).await;
-    environment.login(&MARLOW).await.unwrap();
-    let (_, first, file) = newcomer(&environment, 700, 3_000);
+    environment.first_login(&MARLOW).await.unwrap();
     let mut watch = environment.watch().await.unwrap();
+    let (_, first, file) = newcomer(&environment, 700, 3_000);
     environment.json(&["refresh"], "").await.unwrap();
     until_download(&mut watch, &first, "stored").await;
     cut_off(&environment).await;
@@ -48,13 +50,19 @@ async fn q2_a_network_failure_pauses_all_lanes_and_a_refresh_that_succeeds_lifts
 #[tokio::test(flavor = "multi_thread")]
 async fn q2_after_a_resume_files_and_acts_go_in_the_order_in_which_they_were_asked_for() {
     let environment = environment(0, 0, ASKED).await;
-    environment.login(&MARLOW).await.unwrap();
-    let control = environment.server().control().clone();
-    let (source, message, first) = newcomer(&environment, 700, 3_000);
-    let files = [first, newcomer(&environment, 700, 3_000).2, newcomer(&environment, 700, 3_000).2];
+    environment.first_login(&MARLOW).await.unwrap();
     let mut watch = environment.watch().await.unwrap();
+    let control = environment.server().control().clone();
+    let newcomers = [(); 3].map(|()| newcomer(&environment, 700, 3_000));
+    let (source, files) = (newcomers[0].0.clone(), newcomers.each_ref().map(|(_, _, file)| file.clone()));
     environment.json(&["refresh"], "").await.unwrap();
-    until_download(&mut watch, &message, "stored").await;
+    let mut messages: HashSet<_> = newcomers.iter().map(|(_, message, _)| message.as_str()).collect();
+    while !messages.is_empty() {
+        let event = watch.until("download").await.unwrap();
+        if event["step"] == "stored" {
+            messages.remove(event["item"].as_str().unwrap());
+        }
+    }
     environment.json(&["pause"], "").await.unwrap();
     // The last one first, so that no other order looks the same.
     for file in files.iter().rev() {
@@ -84,7 +92,7 @@ async fn q2_after_a_resume_files_and_acts_go_in_the_order_in_which_they_were_ask
 #[tokio::test(flavor = "multi_thread")]
 async fn the_users_pause_lasts_until_the_user_ends_it_also_over_a_restart() {
     let mut environment = environment(1, 0, ASKED).await;
-    environment.login(&MARLOW).await.unwrap();
+    environment.first_login(&MARLOW).await.unwrap();
     environment.json(&["pause"], "").await.unwrap();
     let (source, first, _) = newcomer(&environment, 700, 3_000);
     environment.json(&["refresh"], "").await.unwrap();
@@ -115,9 +123,9 @@ async fn without_a_session_that_is_the_reason_and_nothing_is_called() {
 #[tokio::test(flavor = "multi_thread")]
 async fn q2_a_failed_act_pauses_downloads_and_a_resume_in_that_pause_acts_at_once() {
     let environment = environment(0, 0, PATIENT).await;
-    environment.login(&MARLOW).await.unwrap();
-    let (source, first, file) = newcomer(&environment, 700, 3_000);
+    environment.first_login(&MARLOW).await.unwrap();
     let mut watch = environment.watch().await.unwrap();
+    let (source, first, file) = newcomer(&environment, 700, 3_000);
     environment.json(&["refresh"], "").await.unwrap();
     until_download(&mut watch, &first, "stored").await;
     cut_off(&environment).await;
@@ -137,9 +145,9 @@ async fn q2_a_failed_act_pauses_downloads_and_a_resume_in_that_pause_acts_at_onc
 #[tokio::test(flavor = "multi_thread")]
 async fn q2_a_resume_ends_the_waits_of_what_broke_off() {
     let environment = environment(0, 0, PATIENT).await;
-    environment.login(&MARLOW).await.unwrap();
-    let (_, first, file) = newcomer(&environment, 700, 3_000_000);
+    environment.first_login(&MARLOW).await.unwrap();
     let mut watch = environment.watch().await.unwrap();
+    let (_, first, file) = newcomer(&environment, 700, 3_000_000);
     environment.json(&["refresh"], "").await.unwrap();
     until_download(&mut watch, &first, "stored").await;
     let path = format!("/api/v1/sources/*/submissions/{file}/download");
@@ -160,9 +168,9 @@ async fn q2_a_resume_ends_the_waits_of_what_broke_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn q2_while_signed_out_no_command_calls_anything() {
     let environment = environment(0, 0, ASKED).await;
-    environment.login(&MARLOW).await.unwrap();
-    let (_, first, file) = newcomer(&environment, 700, 3_000);
+    environment.first_login(&MARLOW).await.unwrap();
     let mut watch = environment.watch().await.unwrap();
+    let (_, first, file) = newcomer(&environment, 700, 3_000);
     environment.json(&["refresh"], "").await.unwrap();
     until_download(&mut watch, &first, "stored").await;
     environment.json(&["logout"], "").await.unwrap();
@@ -186,12 +194,12 @@ async fn q2_while_signed_out_no_command_calls_anything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_of_the_server_is_tried_again_by_itself_and_holds_up_nothing_else() {
     let environment = environment(0, 0, ASKED).await;
-    environment.login(&MARLOW).await.unwrap();
+    environment.first_login(&MARLOW).await.unwrap();
+    let mut watch = environment.watch().await.unwrap();
     let (_, bad, _) = newcomer(&environment, 700, 3_000);
     let (_, good, _) = newcomer(&environment, 700, 3_000);
     let path = format!("/api/v1/sources/*/submissions/{bad}/download");
     let broken = fault(&environment, &path, FaultAct::json(503, &json!({})));
-    let mut watch = environment.watch().await.unwrap();
     environment.json(&["refresh"], "").await.unwrap();
     let (mut stored, mut postponed) = (false, 0);
     while !stored || postponed < 3 {

@@ -117,13 +117,16 @@ pub(crate) async fn content(environment: &Environment, source: &RecordId, item: 
     found["content"]["state"].as_str().unwrap().to_owned()
 }
 
-/// The ciphertexts that the client holds, and the parts.
+/// The ciphertexts that the client holds, and the parts. What is being erased may go while this looks.
 pub(crate) fn held(environment: &Environment) -> (Vec<Vec<u8>>, usize) {
     let files = |name: &str| -> Vec<_> {
         std::fs::read_dir(environment.home().join(name)).unwrap().map(|entry| entry.unwrap().path()).collect()
     };
-    let whole = files("ciphertext").into_iter().map(|path| std::fs::read(path).unwrap()).collect();
-    (whole, files("partial").len())
+    let read = |path| match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        read => Some(read.unwrap()),
+    };
+    (files("ciphertext").into_iter().filter_map(read).collect(), files("partial").len())
 }
 
 /// A SHA-256, as the server spells it.

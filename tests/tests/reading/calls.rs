@@ -90,11 +90,13 @@ async fn all_lanes_at_once(mut gpg: StandIn, messages: usize) -> (StandIn, BTree
     control.wait_for_log(|log| hung.iter().all(|path| goes_on(log, path))).await;
     gpg.until_begun(2).await;
     // The lists, the messages, two files, two acts, and two decryptions.
-    assert_eq!(environment.broker().counts().open, MOST);
+    let all = environment.broker().until(|counts| counts.open == MOST);
+    tokio::time::timeout(PATIENCE, all).await.unwrap();
     let stopped = stop_proxies(&environment);
     assert_eq!(stopped.len(), 6, "{stopped:?}");
     environment.json(&["logout"], "").await.unwrap();
-    control.wait_for_log(|log| log.count("POST", "/api/v1/logout") == 1).await;
+    let told = control.wait_for_log(|log| log.count("POST", "/api/v1/logout") == 1);
+    tokio::time::timeout(PATIENCE, told).await.unwrap();
     for pid in stopped {
         kill(pid, Signal::SIGCONT).unwrap();
     }
@@ -106,17 +108,14 @@ async fn all_lanes_at_once(mut gpg: StandIn, messages: usize) -> (StandIn, BTree
     let mut watch = environment.watch().await.unwrap();
     environment.login(&MARLOW).await.unwrap();
     gpg.open_gate();
-    let drained = async {
-        loop {
-            let status = status(&environment).await;
-            let lanes = ["acts", "messages", "files", "decrypt"].map(|lane| status["lanes"][lane]["waiting"].clone());
-            if lanes.iter().all(|waiting| *waiting == 0) {
-                return;
-            }
-            watch.next().await.unwrap();
+    loop {
+        let status = status(&environment).await;
+        let lanes = ["acts", "messages", "files", "decrypt"].map(|lane| status["lanes"][lane]["waiting"].clone());
+        if lanes.iter().all(|waiting| *waiting == 0) {
+            break;
         }
-    };
-    tokio::time::timeout(PATIENCE, drained).await.unwrap();
+        watch.next().await.unwrap();
+    }
     let lanes = status(&environment).await["lanes"].clone();
     assert!(["messages", "files", "decrypt"].iter().all(|lane| lanes[lane]["failed"] == 0), "{lanes}");
     let shown = environment.json(&["show", source.as_str()], "").await.unwrap();

@@ -152,6 +152,7 @@ async fn q3_a_reply_does_not_wait_behind_300_downloads() {
     environment.json(&["download", "--all", "--no-wait"], "").await.unwrap();
     control.wait_for_log(|log| log.requests().filter(|one| one.path.ends_with("/download")).count() == 2).await;
     assert_eq!(status(&environment).await["lanes"]["files"]["waiting"], WAITING);
+    environment.listed_with_keys().await.unwrap();
     let reply = act(&environment, &["reply", source.as_str(), "--message", "Thank you."]).await;
     until_act(&mut watch, reply, "confirmed").await;
     let sent: Vec<_> = control.with_world(|world| {

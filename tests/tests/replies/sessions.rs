@@ -69,6 +69,8 @@ async fn left_to_a_colleague(was_stored: bool) {
     assert_eq!(state(&environment, attempted, attempted_act).await.0, "unconfirmed");
     assert_eq!(state(&environment, waits, waits_act).await.0, "waiting");
 
+    // Each of the two has asked for a sync: none may find the way again.
+    while !environment.json(&["status"], "").await.unwrap()["sync"]["running"].is_null() {}
     // There is a way again, and the first to go is the logout.
     let before = environment.server().control().with_log(RequestLog::total);
     mend(&environment, cut);
