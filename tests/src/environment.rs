@@ -32,6 +32,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 pub use commands::Output;
+pub use configuration::{ASKED, QUIET};
 pub use watch::Watch;
 
 use crate::generator::{Account, Recipe};
@@ -106,17 +107,6 @@ pub enum KeyAccess {
     /// By the table `[openpgp]` of this text.
     Table(String),
 }
-
-/// A client's configuration with which nothing happens by itself after a login but the first sync: tests say what happens
-/// when.
-pub const QUIET: &str = "\
-fetch_messages = false
-[sync]
-interval_ms = 86400000
-first_wait_ms = 86400000
-most_wait_ms = 86400000
-stale_ms = 86400000
-";
 
 impl EnvironmentOptions {
     /// A server of `sources` sources with `items` items each, and a [`QUIET`] client.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use staging::environment::{Environment, EnvironmentError, EnvironmentOptions, Output, Watch};
+use staging::environment::{ASKED, Environment, EnvironmentError, EnvironmentOptions, Output, Watch};
 use staging::generator::MARLOW;
 use staging::isolation::OPT_OUT;
 use staging::programs::Programs;
@@ -21,17 +21,6 @@ const ROOMY: u64 = 1 << 30;
 const LITTLE: u64 = 20 << 20;
 /// How much a draft may hold, in characters.
 const LONGEST: usize = 100_000;
-
-/// Messages come by themselves, and syncs when a test says so.
-const ASKED: &str = "\
-[sync]
-interval_ms = 86400000
-first_wait_ms = 86400000
-most_wait_ms = 86400000
-[acts]
-first_wait_ms = 50
-most_wait_ms = 200
-";
 
 /// An environment whose client has a disk of its own; none where this machine permits no namespaces and that was said to be
 /// all right.

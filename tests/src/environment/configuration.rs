@@ -1,6 +1,29 @@
-//! The client's configuration file.
+//! The client's configuration file: what stands in it, and those that many tests want.
 
 use std::time::Duration;
+
+/// A client's configuration with which nothing happens by itself after a login but the first sync: tests say what happens
+/// when.
+pub const QUIET: &str = "\
+fetch_messages = false
+[sync]
+interval_ms = 86400000
+first_wait_ms = 86400000
+most_wait_ms = 86400000
+stale_ms = 86400000
+";
+
+/// A client's configuration in which messages come by themselves, and syncs when a test says so. What fails is tried again
+/// soon.
+pub const ASKED: &str = "\
+[sync]
+interval_ms = 86400000
+first_wait_ms = 86400000
+most_wait_ms = 86400000
+[acts]
+first_wait_ms = 50
+most_wait_ms = 200
+";
 
 /// A configuration, and for how long a deletion waits in it before it is first sent.
 pub(super) fn with_grace(config: &str, grace: Duration) -> String {

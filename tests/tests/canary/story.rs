@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use staging::environment::{Environment, EnvironmentOptions, Output, PROXY_VM, Watch};
+use staging::environment::{ASKED, Environment, EnvironmentOptions, Output, PROXY_VM, Watch};
 use staging::generator::{Account, MARLOW, NewsroomKey};
 use staging::programs::Programs;
 use staging::server::{
@@ -20,16 +20,6 @@ use tokio::process::Child;
 
 use crate::search::{Canary, Written};
 
-/// Messages come by themselves; syncs when the story says so. What fails is tried again soon.
-const CONFIG: &str = "\
-[sync]
-interval_ms = 86400000
-first_wait_ms = 86400000
-most_wait_ms = 86400000
-[acts]
-first_wait_ms = 50
-most_wait_ms = 200
-";
 /// A bound for what hangs, not a measure.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The exit code of success.
@@ -59,7 +49,7 @@ impl Story {
     /// Begins with these settings of the proxy VM besides.
     pub(crate) async fn begin_with(level: &str, settings: &[(&str, &str)]) -> Self {
         let mut options = EnvironmentOptions::with_sources(2, 2).unwrap();
-        options.client_config = CONFIG.to_owned();
+        options.client_config = ASKED.to_owned();
         options.server.newsroom = NewsroomKey::Curve25519;
         options.client_settings.insert("SPLITDROP_LOG".to_owned(), level.to_owned());
         options.proxy_settings.insert("SD_PROXY_LOG".to_owned(), level.to_owned());

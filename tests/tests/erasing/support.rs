@@ -16,7 +16,7 @@ pub(crate) const ANSWERED: &str = "we have read the seventh page";
 
 /// An environment without sources, where MARLOW is signed in, and that reads what comes.
 pub(crate) async fn reading_client() -> Environment {
-    signed_in(SOON, KeyAccess::File).await
+    signed_in(ASKED, KeyAccess::File).await
 }
 
 /// A source with a quick key; gives its id and its designation.

@@ -4,21 +4,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
-use staging::environment::{Environment, EnvironmentOptions, Output, Watch};
+use staging::environment::{ASKED, Environment, EnvironmentOptions, Output, Watch};
 use staging::generator::MARLOW;
 use staging::residue;
 use staging::server::{Body, Command, GzipFlaw, KeyChoice, Outcome, RecordId, Seal, SourceState, SubmissionKind};
-
-/// Messages come by themselves; syncs when a test says so. What fails is tried again soon.
-pub(crate) const SOON: &str = "\
-[sync]
-interval_ms = 86400000
-first_wait_ms = 86400000
-most_wait_ms = 86400000
-[acts]
-first_wait_ms = 50
-most_wait_ms = 200
-";
 
 /// What tests look for on the disk.
 pub(crate) const SAID: &str = "the fourth box from the left";
@@ -45,7 +34,7 @@ pub(crate) fn hostile() -> Vec<(Vec<u8>, Option<&'static str>)> {
 /// An environment without sources, where MARLOW is signed in and the first sync has ended.
 pub(crate) async fn signed_in() -> Environment {
     let mut options = EnvironmentOptions::with_sources(0, 0).unwrap();
-    options.client_config = SOON.to_owned();
+    options.client_config = ASKED.to_owned();
     let environment = Environment::with_daemon(options).await.unwrap();
     environment.login(&MARLOW).await.unwrap();
     refresh(&environment).await;

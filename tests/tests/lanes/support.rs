@@ -1,6 +1,7 @@
 //! Environments in which things happen by themselves, soon, and what tests ask of them.
 
 use serde_json::Value;
+pub(crate) use staging::environment::ASKED;
 use staging::environment::{Environment, EnvironmentOptions, KeyAccess, Watch};
 use staging::generator::MARLOW;
 use staging::impatient::Patience;
@@ -26,17 +27,6 @@ most_wait_ms = 200
 [acts]
 first_wait_ms = 86400000
 most_wait_ms = 86400000
-";
-
-/// Downloads by themselves, and syncs only when a test says so.
-pub(crate) const ASKED: &str = "\
-[sync]
-interval_ms = 86400000
-first_wait_ms = 86400000
-most_wait_ms = 86400000
-[acts]
-first_wait_ms = 50
-most_wait_ms = 200
 ";
 
 /// An environment of that configuration, with its daemon. The key is out of reach: what is fetched stays as it came.

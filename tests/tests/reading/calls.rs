@@ -26,7 +26,7 @@ const POLICY: &str = "qubes.Gpg + sd-app sd-gpg allow\n";
 /// An environment where MARLOW is signed in and the key's VM is called by qrexec.
 async fn signed_in_behind(gpg: &StandIn) -> Environment {
     let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await.unwrap().unwrap();
-    let mut options = options(SOON, gpg.key());
+    let mut options = options(ASKED, gpg.key());
     options.services.push(("sd-gpg".to_owned(), "qubes.Gpg".to_owned(), gpg.service()));
     options.policy.push(("30-split-gpg.policy".to_owned(), POLICY.to_owned()));
     let mut environment = Environment::start(programs, options).await.unwrap();

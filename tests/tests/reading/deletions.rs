@@ -28,7 +28,7 @@ async fn being_opened(environment: &Environment, gpg: &mut StandIn) -> (RecordId
 async fn d5_a_pending_deletion_stops_decryptions_and_its_cancellation_starts_them_again() {
     let mut gpg = StandIn::fake();
     gpg.close_gate();
-    let environment = signed_in(SOON, gpg.key()).await;
+    let environment = signed_in(ASKED, gpg.key()).await;
     let (source, items) = being_opened(&environment, &mut gpg).await;
     let mut watch = environment.watch().await.unwrap();
     environment.json(&["pause"], "").await.unwrap();
@@ -61,7 +61,7 @@ async fn d5_undo_starts_again_what_a_deletion_has_stopped() {
     let mut gpg = StandIn::fake();
     gpg.close_gate();
     let delete_grace = Duration::from_secs(600);
-    let options = EnvironmentOptions { delete_grace, ..options(SOON, gpg.key()) };
+    let options = EnvironmentOptions { delete_grace, ..options(ASKED, gpg.key()) };
     let environment = Environment::with_daemon(options).await.unwrap();
     environment.login(&MARLOW).await.unwrap();
     let (source, items) = being_opened(&environment, &mut gpg).await;
@@ -87,7 +87,7 @@ async fn d5_undo_starts_again_what_a_deletion_has_stopped() {
 async fn d5_what_is_deleted_and_brought_back_at_once_is_opened_all_the_same() {
     let mut gpg = StandIn::fake();
     gpg.close_gate();
-    let environment = signed_in(SOON, gpg.key()).await;
+    let environment = signed_in(ASKED, gpg.key()).await;
     let (source, items) = being_opened(&environment, &mut gpg).await;
     let mut watch = environment.watch().await.unwrap();
     environment.json(&["pause"], "").await.unwrap();
@@ -122,7 +122,7 @@ async fn assert_nothing_left(environment: &mut Environment, items: &[RecordId]) 
 /// Case D5, and what case D4 says of plaintext: found before, and nowhere after.
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_after_a_confirmed_deletion_no_plaintext_is_left_anywhere() {
-    let mut environment = signed_in(SOON, KeyAccess::File).await;
+    let mut environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let mut items = Vec::new();
     for _ in 0..20 {
@@ -162,7 +162,7 @@ async fn d5_after_a_confirmed_deletion_no_plaintext_is_left_anywhere() {
 /// Case D5: the same for single items; what is not deleted stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_deleted_items_leave_no_plaintext_and_the_others_stay() {
-    let mut environment = signed_in(SOON, KeyAccess::File).await;
+    let mut environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let kept = "what is kept";
     let doomed = [says(&environment, &source, SAID), hands_over(&environment, &source, SAID)];
@@ -193,7 +193,7 @@ async fn d5_what_is_being_opened_when_it_is_deleted_leaves_nothing() {
     for elsewhere in [false, true] {
         let mut gpg = StandIn::fake();
         gpg.close_gate();
-        let mut environment = signed_in(SOON, gpg.key()).await;
+        let mut environment = signed_in(ASKED, gpg.key()).await;
         let (source, items) = being_opened(&environment, &mut gpg).await;
         let mut watch = environment.watch().await.unwrap();
         if elsewhere {

@@ -53,7 +53,7 @@ fn everything(environment: &Environment) -> Vec<(RecordId, RecordId)> {
 /// Fetches everything of a world while there is no key, and leaves.
 async fn fetched_without_a_key() -> (Environment, Vec<(RecordId, RecordId)>) {
     let mut options = EnvironmentOptions::with_sources(4, 6).unwrap();
-    options.client_config = SOON.to_owned();
+    options.client_config = ASKED.to_owned();
     options.key = KeyAccess::Unreachable;
     options.server.newsroom = NEWSROOM;
     let environment = Environment::with_daemon(options).await.unwrap();
@@ -114,7 +114,7 @@ async fn q3_a_daemon_that_starts_decrypts_what_is_there_whether_anybody_signs_in
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_whose_work_hangs_ends_all_the_same() {
     let programs = tokio::task::spawn_blocking(|| Programs::build(|_| {})).await.unwrap().unwrap();
-    let mut environment = Environment::start(programs, options(SOON, KeyAccess::Unreachable)).await.unwrap();
+    let mut environment = Environment::start(programs, options(ASKED, KeyAccess::Unreachable)).await.unwrap();
     nix::unistd::mkfifo(&environment.key_file(), nix::sys::stat::Mode::S_IRWXU).unwrap();
     environment.start_daemon().await.unwrap();
     environment.login(&MARLOW).await.unwrap();
@@ -140,7 +140,7 @@ async fn a_daemon_whose_work_hangs_ends_all_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn q3_a_reply_does_not_wait_behind_300_downloads() {
     const WAITING: u64 = 300;
-    let environment = signed_in(SOON, KeyAccess::File).await;
+    let environment = signed_in(ASKED, KeyAccess::File).await;
     let control = environment.server().control();
     let source = new_source(&environment);
     for _ in 0..WAITING {

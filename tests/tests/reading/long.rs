@@ -10,7 +10,7 @@ use crate::support::*;
 /// conversation is shown, answered and deleted as ever. One that an older version has stored is missed, and nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_that_grows_makes_no_conversation_unusable() {
-    let mut environment = signed_in(SOON, KeyAccess::File).await;
+    let mut environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let growing = Body::Bytes { bytes: vec![0xff; 400 << 10] };
     let growing = sends(&environment, &source, SubmissionKind::Message, growing);

@@ -36,7 +36,7 @@ fn astray(directory: &Path) -> Vec<PathBuf> {
 /// Case F8: the server's file name, the designation, the header of the download and the name in gzip, each as bad as can be.
 #[tokio::test(flavor = "multi_thread")]
 async fn f8_no_name_leads_outside_the_data_directory_and_none_is_printed_raw() {
-    let environment = signed_in(SOON, KeyAccess::File).await;
+    let environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let message = says(&environment, &source, "hello");
     let mut watch = environment.watch().await.unwrap();

@@ -50,7 +50,7 @@ async fn assert_sealed(environment: &Environment, source: &RecordId, expected: &
 /// Case F4.
 #[tokio::test(flavor = "multi_thread")]
 async fn f4_a_broken_pack_leaves_nothing_and_says_what_is_wrong() {
-    let environment = signed_in(SOON, KeyAccess::File).await;
+    let environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let said = SAID.repeat(100);
     let packed = |flaw| sends(&environment, &source, FILE, packed(b"box.txt", said.as_bytes(), flaw));
@@ -69,7 +69,7 @@ async fn f4_a_broken_pack_leaves_nothing_and_says_what_is_wrong() {
 /// Case F4: of a message that is cut, changed, not protected or none at all, nothing is shown, though most of it could be.
 #[tokio::test(flavor = "multi_thread")]
 async fn f4_a_broken_message_leaves_nothing_and_says_what_is_wrong() {
-    let environment = signed_in(SOON, KeyAccess::File).await;
+    let environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let mut expected = Vec::new();
     for (protection, cut, seal) in [
@@ -90,7 +90,7 @@ async fn f4_a_broken_message_leaves_nothing_and_says_what_is_wrong() {
 /// Case F5.
 #[tokio::test(flavor = "multi_thread")]
 async fn f5_a_bomb_is_told_and_leaves_nothing() {
-    let environment = signed_in(SOON, KeyAccess::File).await;
+    let environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let bomb = Body::Zeros { name: Some(b"zeros".to_vec()), length: 100 << 20 };
     let long = "x".repeat(1 << 20);
@@ -105,7 +105,7 @@ async fn f5_a_bomb_is_told_and_leaves_nothing() {
 /// Case F5: a pack in a pack is unpacked once, and of messages in messages two layers are opened.
 #[tokio::test(flavor = "multi_thread")]
 async fn f5_layers_are_bounded() {
-    let environment = signed_in(SOON, KeyAccess::File).await;
+    let environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let layers =
         |count| (0..count).fold(text(SAID), |body, _| Body::Armored { reader: Reader::Newsroom, body: body.into() });
@@ -122,7 +122,7 @@ async fn f5_layers_are_bounded() {
 /// Case F6: which keys would do is said wherever the item is shown, and what nobody can read does not hold up the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn f6_what_is_for_a_strangers_key_is_named_and_stays() {
-    let environment = signed_in(SOON, KeyAccess::File).await;
+    let environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let seal = Seal { reader: Reader::Stranger, ..Seal::default() };
     let item = sends_sealed(&environment, &source, MESSAGE, text(SAID), seal);
@@ -143,7 +143,7 @@ async fn f6_what_is_for_a_strangers_key_is_named_and_stays() {
 /// Case F6: it is tried again when the keys have changed, and not before.
 #[tokio::test(flavor = "multi_thread")]
 async fn f6_what_misses_a_key_is_tried_again_when_a_refresh_or_a_start_finds_another_one() {
-    let mut environment = signed_in_with_key(SOON, OTHER.secret_armor()).await;
+    let mut environment = signed_in_with_key(ASKED, OTHER.secret_armor()).await;
     let source = new_source(&environment);
     let mut watch = environment.watch().await.unwrap();
     let first = says(&environment, &source, SAID);

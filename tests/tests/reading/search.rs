@@ -23,7 +23,7 @@ async fn search(environment: &Environment, words: &str) -> Vec<Value> {
 /// once the source is deleted nothing is found and nothing is left in any file.
 #[tokio::test(flavor = "multi_thread")]
 async fn d4_what_is_found_is_in_no_file_once_its_source_is_deleted() {
-    let mut environment = signed_in(SOON, KeyAccess::File).await;
+    let mut environment = signed_in(ASKED, KeyAccess::File).await;
     let (source, other) = (new_source(&environment), new_source(&environment));
     let name = format!("{WORD}.txt");
     let items = [

@@ -9,7 +9,7 @@ use crate::support::*;
 /// What a source encrypted once more is opened where that can be done, and said where not.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_inside_are_opened_or_said_to_be_closed() {
-    let environment = signed_in(SOON, KeyAccess::File).await;
+    let environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let inside = |reader, body| Body::Armored { reader, body: Box::new(body) };
     let file = || packed(b"box.txt", SAID.as_bytes(), staging::server::GzipFlaw::None);
@@ -52,7 +52,7 @@ async fn messages_inside_are_opened_or_said_to_be_closed() {
 /// Whatever a text holds, it moves no cursor and turns no line round.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hostile_text_is_shown_inert() {
-    let environment = signed_in(SOON, KeyAccess::File).await;
+    let environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let hostile = "a\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\u{202e}txt.exe\u{2066}\u{200b}\u{0}\r\nsecond\tline\u{85}\u{2028}ß 海鸥";
     let bytes = [b"caf\xe9 \xff\xfe\x1b[1m".as_slice(), "\u{202e}".as_bytes()].concat();

@@ -62,7 +62,7 @@ pub(crate) async fn assert_no_zombies(environment: &Environment) {
 async fn q6_a_hundred_messages_are_decrypted_by_never_more_than_two_calls_at_once() {
     let mut gpg = StandIn::fake();
     gpg.close_gate();
-    let environment = signed_in(SOON, gpg.key()).await;
+    let environment = signed_in(ASKED, gpg.key()).await;
     let mut watch = environment.watch().await.unwrap();
     let (source, _) = many_messages(&environment, &mut watch).await;
     gpg.until_begun(PERMITS).await;
@@ -110,7 +110,7 @@ async fn q6_calls_that_fail_to_start_back_off_until_the_user_wants_it() {
 async fn q6_what_always_fails_lets_everything_else_be_read() {
     let mut gpg = StandIn::fake_that_breaks_with(10_000);
     gpg.fail(127);
-    let environment = signed_in(SOON, gpg.key()).await;
+    let environment = signed_in(ASKED, gpg.key()).await;
     let mut watch = environment.watch().await.unwrap();
     let (earlier, later) = (new_source(&environment), new_source(&environment));
     let message = says(&environment, &earlier, SAID);
@@ -147,7 +147,7 @@ async fn q6_calls_that_fail_to_start_are_made_again_by_themselves() {
     let mut gpg = StandIn::fake();
     let away = gpg.folder().join("away");
     std::fs::rename(gpg.program(), &away).unwrap();
-    let environment = signed_in(SOON, gpg.key()).await;
+    let environment = signed_in(ASKED, gpg.key()).await;
     let mut watch = environment.watch().await.unwrap();
     let (source, _) = many_messages(&environment, &mut watch).await;
     until_problem(&environment, &mut watch).await;
@@ -173,7 +173,7 @@ async fn q6_calls_that_fail_to_start_are_made_again_by_themselves() {
 async fn q6_what_was_refused_waits_for_the_user() {
     let mut gpg = StandIn::fake();
     gpg.fail(126);
-    let environment = signed_in(SOON, gpg.key()).await;
+    let environment = signed_in(ASKED, gpg.key()).await;
     let source = new_source(&environment);
     let message = says(&environment, &source, SAID);
     let mut watch = environment.watch().await.unwrap();
@@ -202,7 +202,7 @@ async fn q6_what_was_refused_waits_for_the_user() {
 async fn q6_the_daemons_end_ends_the_calls() {
     let mut gpg = StandIn::fake();
     gpg.close_gate();
-    let mut environment = signed_in(SOON, gpg.key()).await;
+    let mut environment = signed_in(ASKED, gpg.key()).await;
     let mut watch = environment.watch().await.unwrap();
     let (source, _) = many_messages(&environment, &mut watch).await;
     gpg.until_begun(PERMITS).await;
@@ -240,7 +240,7 @@ async fn gnupg_behind_split_gpg_reads_what_sources_send() {
         return;
     }
     let gpg = StandIn::real(NEWSROOM);
-    let environment = signed_in(SOON, gpg.key()).await;
+    let environment = signed_in(ASKED, gpg.key()).await;
     let source = new_source(&environment);
     let sealed = |seal| sends_sealed(&environment, &source, SubmissionKind::Message, text(SAID), seal);
     let inside = Body::Armored { reader: Reader::Newsroom, body: Box::new(text(SAID)) };
@@ -297,7 +297,7 @@ async fn f6_a_key_that_comes_to_the_keys_vm_is_found_by_a_refresh() {
         return;
     }
     let gpg = StandIn::real(OTHER);
-    let environment = signed_in(SOON, gpg.key()).await;
+    let environment = signed_in(ASKED, gpg.key()).await;
     let source = new_source(&environment);
     let message = says(&environment, &source, SAID);
     let mut watch = environment.watch().await.unwrap();
@@ -316,7 +316,7 @@ async fn f6_a_key_that_comes_to_the_keys_vm_is_found_by_a_refresh() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_vm_that_has_the_key_the_status_says_so() {
     let gpg = StandIn::fake();
-    let mut options = options(SOON, gpg.key());
+    let mut options = options(ASKED, gpg.key());
     options.client_settings.remove("QUBES_GPG_DOMAIN");
     let environment = Environment::with_daemon(options).await.unwrap();
     environment.login(&staging::generator::MARLOW).await.unwrap();

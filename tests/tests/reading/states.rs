@@ -17,7 +17,7 @@ async fn content(environment: &Environment, source: &RecordId, id: &RecordId) ->
 /// Case F3.
 #[tokio::test(flavor = "multi_thread")]
 async fn f3_a_file_is_absent_then_downloaded_then_decrypted() {
-    let environment = signed_in(SOON, KeyAccess::Unreachable).await;
+    let environment = signed_in(ASKED, KeyAccess::Unreachable).await;
     let source = new_source(&environment);
     let file = hands_over(&environment, &source, SAID);
     let mut watch = environment.watch().await.unwrap();
@@ -48,7 +48,7 @@ async fn f3_a_file_is_absent_then_downloaded_then_decrypted() {
 /// Case F3.
 #[tokio::test(flavor = "multi_thread")]
 async fn f3_a_message_comes_and_is_read_by_itself() {
-    let environment = signed_in(SOON, KeyAccess::File).await;
+    let environment = signed_in(ASKED, KeyAccess::File).await;
     let source = new_source(&environment);
     let mut watch = environment.watch().await.unwrap();
     let message = says(&environment, &source, SAID);
@@ -75,7 +75,7 @@ async fn f3_a_message_comes_and_is_read_by_itself() {
 /// Case F3: nothing is fetched that is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn f3_what_is_sealed_is_tried_again_without_another_download() {
-    let environment = signed_in_with_key(SOON, OTHER.secret_armor()).await;
+    let environment = signed_in_with_key(ASKED, OTHER.secret_armor()).await;
     let source = new_source(&environment);
     let items = [says(&environment, &source, SAID), hands_over(&environment, &source, SAID)];
     let mut watch = environment.watch().await.unwrap();
@@ -103,7 +103,7 @@ async fn f3_what_is_sealed_is_tried_again_without_another_download() {
 /// Case F3: what has vanished is absent, and so is fetched.
 #[tokio::test(flavor = "multi_thread")]
 async fn f3_a_ciphertext_that_has_vanished_is_fetched_anew() {
-    let environment = signed_in_with_key(SOON, OTHER.secret_armor()).await;
+    let environment = signed_in_with_key(ASKED, OTHER.secret_armor()).await;
     let source = new_source(&environment);
     let items = [says(&environment, &source, SAID), hands_over(&environment, &source, SAID)];
     let mut watch = environment.watch().await.unwrap();
@@ -131,7 +131,7 @@ async fn f3_a_ciphertext_that_has_vanished_is_fetched_anew() {
 async fn f3_a_daemon_that_was_killed_while_it_decrypts_goes_on_with_it() {
     let mut gpg = StandIn::fake();
     gpg.close_gate();
-    let mut environment = signed_in(SOON, gpg.key()).await;
+    let mut environment = signed_in(ASKED, gpg.key()).await;
     let source = new_source(&environment);
     let items = [says(&environment, &source, SAID), hands_over(&environment, &source, SAID)];
     refresh(&environment).await;

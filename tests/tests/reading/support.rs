@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+pub(crate) use staging::environment::ASKED;
 use staging::environment::{Environment, EnvironmentOptions, KeyAccess, Watch};
 use staging::generator::{MARLOW, NewsroomKey};
 use staging::programs::Programs;
@@ -13,18 +14,7 @@ use staging::server::{
     Body, Command, Fault, FaultAct, GzipFlaw, KeyChoice, Matching, Outcome, RecordId, Seal, SourceState, SubmissionKind,
 };
 
-/// Messages come by themselves; syncs when a test says so. What fails is tried again soon.
-pub(crate) const SOON: &str = "\
-[sync]
-interval_ms = 86400000
-first_wait_ms = 86400000
-most_wait_ms = 86400000
-[acts]
-first_wait_ms = 50
-most_wait_ms = 200
-";
-
-/// The same, but syncs come by themselves.
+/// Messages and syncs come by themselves. What fails is tried again soon.
 pub(crate) const SYNCING: &str = "\
 [sync]
 interval_ms = 50
