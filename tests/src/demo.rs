@@ -491,12 +491,12 @@ fn path(environment: &Environment) -> Result<String, DemoError> {
     Ok(format!("{arrived} connections to {ONION} by its name through SOCKS, none beside it"))
 }
 
-/// The counts of a sync that must have ended with `outcome`, in words.
-/// What a sync brought; where the timer's turn came before the refresh, it had brought that already.
+/// The counts of a refresh that shows news; where the timer's turn came before it, that has brought them already.
 fn news_counts(report: &Value) -> Result<String, DemoError> {
     ok_counts(report, "ok").or_else(|_| ok_counts(report, "unchanged"))
 }
 
+/// The counts of a sync that must have ended with `outcome`, in words.
 fn ok_counts(report: &Value, outcome: &str) -> Result<String, DemoError> {
     let ended = text(report, "/sync/outcome")?;
     if ended != outcome {

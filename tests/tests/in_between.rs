@@ -7,6 +7,9 @@ use staging::gate::Gate;
 use staging::generator::MARLOW;
 use staging::socks::NameTable;
 
+/// A bound for what hangs, not a measure.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+
 /// An environment with a closed gate before the server.
 async fn gated() -> (Environment, Gate) {
     let environment = Environment::with_daemon(EnvironmentOptions::with_sources(3, 2).unwrap()).await.unwrap();
@@ -25,12 +28,16 @@ async fn status_knows_the_proxy_while_the_first_sync_runs() {
     environment.login(&MARLOW).await.unwrap();
     watch.until("sync_started").await.unwrap();
     environment.socks().wait_for(|counts| counts.established == 5).await;
-    let mut status = environment.json(&["status"], "").await.unwrap();
-    while status["proxy"]["state"] != "connected" {
-        // The sync cannot end, so the proxy stays; a busy one may be late with its answer.
-        assert!(status["sync"]["running"].is_object(), "{status}");
-        status = environment.json(&["status"], "").await.unwrap();
-    }
+    // The sync cannot end, so the proxy stays; a busy one may be late with its answer.
+    let known = async {
+        loop {
+            let status = environment.json(&["status"], "").await.unwrap();
+            if status["proxy"]["state"] == "connected" {
+                return status;
+            }
+        }
+    };
+    let status = tokio::time::timeout(PATIENCE, known).await.unwrap();
     assert_eq!(status["proxy"]["tor"], true, "{status}");
     assert!(status["sync"]["running"]["started"].is_string());
     gate.open();

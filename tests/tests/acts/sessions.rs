@@ -311,6 +311,9 @@ async fn q4_a_logout_returns_at_once_and_quitting_ends_its_call() {
     tokio::time::timeout(GIVEN_UP_WITHIN, until_log(&environment, given_up)).await.unwrap();
     // The server goes on with the logout too, and keeps nobody from leaving.
     assert_eq!(environment.stop_daemon(Signal::SIGTERM).await.unwrap(), Some(0));
+    // It was given up, and not only broken off with whatever else takes too long.
+    let log = std::fs::read_to_string(environment.directory().join("daemon.log")).unwrap();
+    assert!(log.contains("the logout call took too long") || log.contains("the logout call failed"), "{log}");
     release(&environment, logout);
     environment.broker().until(|counts| counts.open == 0).await;
     let directory = environment.directory().to_owned();

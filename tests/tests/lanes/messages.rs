@@ -126,11 +126,11 @@ async fn d5_a_deletion_stops_downloads_and_what_was_fetched_goes_with_its_confir
     );
     environment.json(&["download", file.as_str()], "").await.unwrap();
     until_download(&mut watch, &file, "started").await;
-    let mut act = environment.watch().await.unwrap();
+    let mut acts = environment.watch().await.unwrap();
     let deletion = environment.json(&["delete", "source", source.as_str(), "--yes"], "").await.unwrap();
     // Whichever comes first: each waits for a process.
     until_download(&mut watch, &file, "stopped").await;
-    act.until_done(deletion["acts"][0]["act"].as_u64().unwrap()).await.unwrap();
+    acts.until_done(deletion["acts"][0]["act"].as_u64().unwrap()).await.unwrap();
     // The files go behind the confirmation, with the next sync at the latest.
     loop {
         watch.until("sync_ended").await.unwrap();

@@ -302,7 +302,8 @@ fn held_list(log: &RequestLog, after: u64) -> Option<u64> {
 async fn kill_in_the_middle(environment: &Environment, refreshing: &mut JoinSet<io::Result<Output>>) {
     let control = environment.server().control();
     // What a proxy has asked that is dead by now is past.
-    while environment.run(["refresh"], "").await.unwrap().code != Some(0) {}
+    let past = async { while environment.run(["refresh"], "").await.unwrap().code != Some(0) {} };
+    tokio::time::timeout(EVER, past).await.unwrap();
     let rule = fault(environment, SOURCES, FaultAct::HoldAnswer);
     let mut last = 0;
     for _ in 0..2 {

@@ -70,7 +70,8 @@ async fn left_to_a_colleague(was_stored: bool) {
     assert_eq!(state(&environment, waits, waits_act).await.0, "waiting");
 
     // Each of the two has asked for a sync: none may find the way again.
-    while !environment.json(&["status"], "").await.unwrap()["sync"]["running"].is_null() {}
+    let over = async { while !status(&environment).await["sync"]["running"].is_null() {} };
+    tokio::time::timeout(PATIENCE, over).await.unwrap();
     // There is a way again, and the first to go is the logout.
     let before = environment.server().control().with_log(RequestLog::total);
     mend(&environment, cut);
